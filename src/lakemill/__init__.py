@@ -1,0 +1,1 @@
+"""Lakemill: PySpark and DuckDB as equal partners on one DuckLake."""
