@@ -1,0 +1,87 @@
+"""When was a row deleted? The rule for delete files whose positions carry snapshot ids (traps 1).
+
+Stock DuckDB rewrites a data file's delete file on each further delete and stamps the new positions with *transaction
+start + 1*, which is too small whenever another commit came in between. A group of positions with stamp ``s`` was
+therefore deleted by some commit ``c >= s``, and by the conflict rules of the extension ``c`` lies before the next
+group's stamp. The labels of the commits in that interval name the possible ones. With one possible commit the time is
+known; with several, only reads between the first and the last are in doubt, and those are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakemill.core.changes import COMPACTIONS, FLUSHES, INSERTS, SHAPES
+from lakemill.errors import DeleteInDoubt
+
+# A delete whose transaction spans one of these on its table would have been refused by the extension.
+_EXCLUDES_OPEN_DELETE = INSERTS | SHAPES | COMPACTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What the commits did to one table: snapshot id → kinds. Ids that are absent were expired: holes."""
+
+    kinds: Mapping[int, frozenset[str]]
+
+    def at(self, snapshot: int) -> frozenset[str] | None:
+        return self.kinds.get(snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBy:
+    """The commit that wrote a delete file: the first snapshot whose next_file_id exceeds the file's id."""
+
+    snapshot: int
+    exact: bool  # False when the snapshots just before it are expired, so that it may have been one of those
+
+
+def deleted_up_to(stamps: Sequence[int], at: int, written: WrittenBy, labels: Labels) -> int:
+    """The largest stamp whose positions count as deleted at snapshot ``at``; −1 when none do.
+
+    ``stamps`` are the distinct stamps of one delete file, ascending. Only asked for ``at`` before the file was
+    written: afterwards all its positions are deleted.
+    """
+    cut = -1
+    for index, stamp in enumerate(stamps):
+        possible = possible_commits(stamps, index, written, labels)
+        if max(possible) <= at:
+            cut = stamp
+        elif min(possible) > at:
+            break
+        else:
+            raise DeleteInDoubt(
+                f"rows stamped {stamp} may have been deleted by any of the snapshots {sorted(possible)}, "
+                f"so the table's content at snapshot {at} is not known",
+                remedy="read another snapshot; the newest one is never in doubt",
+            )
+    return cut
+
+
+def possible_commits(stamps: Sequence[int], index: int, written: WrittenBy, labels: Labels) -> set[int]:
+    """The commits that can have made this group of deletes; never empty."""
+    stamp = stamps[index]
+    last = index == len(stamps) - 1
+    writer = labels.at(written.snapshot) or frozenset()
+    if written.exact and "merge_adjacent" in writer:
+        return {stamp}  # Lakemill's compaction copies exact commits; stock compaction leaves files with deletes alone
+    writer_deleted = "deleted_from_table" in writer and not (writer & FLUSHES)
+    if last and written.exact and writer_deleted:
+        return {written.snapshot}
+    end = written.snapshot if last else stamps[index + 1] - 1
+    possible = set()
+    if _may(labels, stamp, "inlined_delete"):
+        possible.add(stamp)  # a flushed inlined delete carries its true commit
+    for commit in range(stamp, end + 1):
+        kinds = labels.at(commit)
+        if kinds is None or ("deleted_from_table" in kinds and not (kinds & FLUSHES)):
+            possible.add(commit)
+        if kinds is not None and kinds & _EXCLUDES_OPEN_DELETE:
+            break
+    return possible or {stamp, max(end, stamp)}
+
+
+def _may(labels: Labels, snapshot: int, kind: str) -> bool:
+    kinds = labels.at(snapshot)
+    return kinds is None or kind in kinds
