@@ -1,0 +1,165 @@
+"""Which parts of a predicate can rule out whole files by their statistics.
+
+Takes the text of a WHERE condition (Spark SQL) and gives the conjuncts of the form *column compared with literal*; all
+other conjuncts are ignored here, because Spark evaluates the whole condition anyway. Wrongly ruling out a file loses
+rows, so whatever is not plainly understood gives no condition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import sqlglot
+from sqlglot import exp
+
+from lakemill.core.schema import Column
+from lakemill.errors import BadArgument
+
+
+class Order(Enum):
+    """How the catalog's text of a bound compares: as a number, as a float (NaN needs care) or bytewise.
+
+    Dates and timestamps compare bytewise too, but only in years of four digits after Christ.
+    """
+
+    NUMBER = "number"
+    FLOAT = "float"
+    TEXT = "text"
+    MOMENT = "moment"
+
+
+class Test(Enum):
+    LESS = "<"
+    AT_MOST = "<="
+    GREATER = ">"
+    AT_LEAST = ">="
+    ONE_OF = "in"
+    NULL = "is null"
+    NOT_NULL = "is not null"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    column_id: int
+    order: Order
+    test: Test
+    values: tuple[str, ...] = ()
+
+
+_NUMBERS = re.compile(r"u?int(8|16|32|64)|decimal\(.*\)")
+_COMPARE = {exp.LT: Test.LESS, exp.LTE: Test.AT_MOST, exp.GT: Test.GREATER, exp.GTE: Test.AT_LEAST}
+_FLIPPED = {
+    Test.LESS: Test.GREATER,
+    Test.AT_MOST: Test.AT_LEAST,
+    Test.GREATER: Test.LESS,
+    Test.AT_LEAST: Test.AT_MOST,
+}
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?")
+
+
+def conditions(where: str | None, columns: Sequence[Column]) -> tuple[Condition, ...]:
+    """The conjuncts that file statistics can test."""
+    if not where:
+        return ()
+    try:
+        tree = sqlglot.parse_one(where, dialect="spark", into=exp.Condition)
+    except sqlglot.errors.ParseError as error:
+        raise BadArgument(f"the condition does not parse: {str(error).splitlines()[0]}", place=where) from error
+    by_name = {column.name.lower(): column for column in columns if not column.nested}
+    found = []
+    for conjunct in _conjuncts(tree):
+        found += list(_condition(conjunct, by_name))
+    return tuple(found)
+
+
+def _conjuncts(tree: exp.Expression) -> Iterator[exp.Expression]:
+    tree = tree.unnest()
+    if isinstance(tree, exp.And):
+        yield from _conjuncts(tree.left)
+        yield from _conjuncts(tree.right)
+    else:
+        yield tree
+
+
+def _condition(node: exp.Expression, columns: dict[str, Column]) -> Iterator[Condition]:
+    if isinstance(node, exp.Not) and isinstance(node.this, exp.Is):
+        column = _column(node.this.this, columns)
+        if column and isinstance(node.this.expression, exp.Null):
+            yield Condition(column.id, Order.TEXT, Test.NOT_NULL)
+    elif isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+        if column := _column(node.this, columns):
+            yield Condition(column.id, Order.TEXT, Test.NULL)
+    elif isinstance(node, exp.Between):
+        if column := _column(node.this, columns):
+            yield from _compare(column, Test.AT_LEAST, [node.args["low"]])
+            yield from _compare(column, Test.AT_MOST, [node.args["high"]])
+    elif isinstance(node, exp.In) and node.expressions:
+        if column := _column(node.this, columns):
+            yield from _compare(column, Test.ONE_OF, node.expressions)
+    elif isinstance(node, exp.EQ):
+        left, right = _column(node.left, columns), _column(node.right, columns)
+        if left and not right:
+            yield from _compare(left, Test.ONE_OF, [node.right])
+        elif right and not left:
+            yield from _compare(right, Test.ONE_OF, [node.left])
+    elif type(node) in _COMPARE:
+        test = _COMPARE[type(node)]
+        left, right = _column(node.this, columns), _column(node.expression, columns)
+        if left and not right:
+            yield from _compare(left, test, [node.expression])
+        elif right and not left:
+            yield from _compare(right, _FLIPPED[test], [node.this])
+
+
+def _column(node: exp.Expression, columns: dict[str, Column]) -> Column | None:
+    if isinstance(node, exp.Column) and not node.table:
+        return columns.get(node.name.lower())
+    return None
+
+
+def _compare(column: Column, test: Test, nodes: Sequence[exp.Expression]) -> Iterator[Condition]:
+    order, texts = _order(column), [_literal(column, node) for node in nodes]
+    if order is not None and all(text is not None for text in texts):
+        yield Condition(column.id, order, test, tuple(text for text in texts if text is not None))
+
+
+def _order(column: Column) -> Order | None:
+    if _NUMBERS.fullmatch(column.type):
+        return Order.NUMBER
+    if column.type in ("float32", "float64"):
+        return Order.FLOAT
+    if column.type == "varchar":
+        return Order.TEXT
+    if column.type in ("date", "timestamp", "timestamp_us"):
+        return Order.MOMENT
+    return None
+
+
+def _literal(column: Column, node: exp.Expression) -> str | None:
+    """The literal as the catalog would spell a bound of this column; None when that is not certain."""
+    node = node.unnest()
+    negative = isinstance(node, exp.Neg)
+    if negative:
+        node = node.this
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal) and node.this.is_string:
+        wanted = {"date": exp.DataType.Type.DATE, "timestamp": exp.DataType.Type.TIMESTAMPNTZ}
+        same = wanted.get(column.type.removesuffix("_us"))
+        if same is None or node.to.this != same:
+            return None
+        node = node.this
+    if not isinstance(node, exp.Literal):
+        return None
+    if column.type in ("date", "timestamp", "timestamp_us"):
+        shape = _DATE if column.type == "date" else _TIMESTAMP
+        if not node.is_string or negative or not shape.fullmatch(node.this):
+            return None
+        return node.this.rstrip("0").rstrip(".") if "." in node.this else node.this
+    if column.type == "varchar":
+        return node.this if node.is_string and not negative else None
+    if node.is_string or not re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+", node.this):
+        return None
+    return ("-" if negative else "") + node.this

@@ -1,0 +1,192 @@
+"""Plan a scan or a delta: the catalog's rows at one or two snapshots → a ``ReadPlan``.
+
+Everything is read in one transaction (``catalog.reading``). Nothing is computed by Spark here and no row of user data is
+read, inlined rows aside; a plan knows how many rows and bytes it will read. A delta fails closed, each reason with its
+own code: the table was replaced, its columns or row count differ from what the caller recorded, a snapshot is gone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from lakemill.core.prune import conditions
+from lakemill.core.scan import (
+    ALL_DELETED,
+    DeleteFile,
+    FileRead,
+    InlinedDelete,
+    ReadPlan,
+    Snapshot,
+    TableAt,
+    check_readable,
+    combine_cuts,
+    delete_state_changed,
+    live_delete_by_file,
+)
+from lakemill.core.timing import deleted_up_to
+from lakemill.errors import ColumnsChanged, RowCountDiffers, TableReplaced, UnknownTable
+from lakemill.lake.catalog import Catalog, reading
+from lakemill.lake.stamps import Stamps
+
+type Cuts = Mapping[int, tuple[DeleteFile, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a consumer wrote down about a table when it read it at ``a``; None means not recorded."""
+
+    table_id: int | None = None
+    columns_version: int | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lakefront:
+    """Where a plan gets its facts: a PostgreSQL connection, the catalog's schema, and DuckDB for stamps."""
+
+    conn: psycopg.Connection[Any]
+    schema: str
+    stamps: Stamps
+
+
+def plan_scan(front: Lakefront, schema: str, name: str, at: int | None = None, where: str | None = None) -> ReadPlan:
+    """The rows of a table visible at a snapshot (the newest when None)."""
+    with reading(front.conn, front.schema) as catalog:
+        snapshot = catalog.head() if at is None else catalog.snapshot(at)
+        return scan_in(catalog, front.stamps, catalog.table(schema, name, snapshot.id), snapshot, where)
+
+
+def plan_delta(
+    front: Lakefront, schema: str, name: str, a: int, b: int | None = None, recorded: Recorded | None = None
+) -> ReadPlan:
+    """What changed over (a, b], in the columns of b."""
+    with reading(front.conn, front.schema) as catalog:
+        first = catalog.snapshot(a)
+        last = catalog.head() if b is None else catalog.snapshot(b)
+        table = catalog.table(schema, name, last.id)
+        _check_recorded(catalog, front.stamps, table, first, recorded or Recorded())
+        return delta_in(catalog, front.stamps, table, first, last)
+
+
+def scan_in(
+    catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot, where: str | None = None
+) -> ReadPlan:
+    wanted = conditions(where, table.columns)
+    files = catalog.files(table, at.id, wanted)
+    pruned = catalog.file_count(table, at.id) - len(files) if wanted else 0
+    kept = {file.id for file in files}
+    deletes = [delete for delete in catalog.deletes_at(table, at.id) if delete.data_file_id in kept]
+    inlined = [delete for delete in catalog.inlined_deletes(table.id, at.id) if delete.data_file_id in kept]
+    check_readable(files, deletes, table.full_name)
+    cuts = _cuts(catalog, stamps, table, deletes, at)
+    return ReadPlan(
+        table=table,
+        a=None,
+        b=at.id,
+        files=tuple(FileRead(file, at_a=False, at_b=True) for file in files),
+        deletes=combine_cuts({}, cuts),
+        inlined_deletes=tuple(inlined),
+        inlined_rows=tuple(catalog.inlined_rows(table, None, at.id)),
+        mappings=_mappings(catalog, files),
+        pruned=pruned,
+    )
+
+
+def delta_in(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, b: Snapshot) -> ReadPlan:
+    inlined: dict[int, list[InlinedDelete]] = defaultdict(list)
+    for delete in catalog.inlined_deletes(table.id, b.id):
+        inlined[delete.data_file_id].append(delete)
+    since = [file_id for file_id, found in inlined.items() if any(delete.begin > a.id for delete in found)]
+    candidates = catalog.changed_files(table, a, b.id, since)
+    deletes = catalog.deletes_of(table, [file.id for file in candidates], a.id, b.id)
+    check_readable(candidates, deletes, table.full_name)
+    cuts_a, cuts_b = (_cuts(catalog, stamps, table, deletes, end) for end in (a, b))
+    reads = []
+    for file in candidates:
+        at_a, at_b = file.live(a.id), file.live(b.id)
+        same_rows = at_a and at_b and (file.partial_max is None or file.partial_max <= a.id)
+        if same_rows and not delete_state_changed(file.id, cuts_a, cuts_b, inlined, a.id, b.id):
+            continue
+        reads.append(FileRead(file, at_a, at_b))
+    ids = {read.file.id for read in reads}
+    live_a = {read.file.id for read in reads if read.at_a}
+    live_b = {read.file.id for read in reads if read.at_b}
+    return ReadPlan(
+        table=table,
+        a=a.id,
+        b=b.id,
+        files=tuple(reads),
+        deletes=combine_cuts(_only(cuts_a, live_a), _only(cuts_b, live_b)),
+        inlined_deletes=tuple(delete for file_id in ids for delete in inlined.get(file_id, ())),
+        inlined_rows=tuple(catalog.inlined_rows(table, a.id, b.id)),
+        mappings=_mappings(catalog, [read.file for read in reads]),
+    )
+
+
+def count_rows(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot) -> int:
+    """How many rows are visible, from the catalog and, where rows carry stamps, from those."""
+    plan = scan_in(catalog, stamps, table, at)
+    stamped = [read.file.path for read in plan.files if read.file.partial_max is not None and read.file.partial_max > at.id]
+    stamps_of = stamps.of(stamped)
+    total = sum(1 for inlined in plan.inlined_rows for _ in inlined.rows)
+    for read in plan.files:
+        counts = stamps_of.get(read.file.path)
+        total += sum(rows for stamp, rows in counts.items() if stamp <= at.id) if counts else read.file.rows
+    for delete in plan.deletes:
+        if delete.cut_b == ALL_DELETED:
+            total -= delete.file.count
+        else:
+            counts = stamps.of([delete.file.path])[delete.file.path]
+            total -= sum(rows for stamp, rows in counts.items() if stamp <= delete.cut_b)
+    return total - len(plan.inlined_deletes)
+
+
+def _check_recorded(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, recorded: Recorded) -> None:
+    before = catalog.table_by_id(table.id, a.id)
+    if before is None or (recorded.table_id is not None and recorded.table_id != table.id):
+        try:
+            other = catalog.table(table.schema, table.name, a.id)
+        except UnknownTable:
+            raise TableReplaced(f"{table.full_name} did not exist at snapshot {a.id}") from None
+        raise TableReplaced(f"{table.full_name} was replaced after snapshot {a.id} (table id {other.id} → {table.id})")
+    if recorded.columns_version is not None and recorded.columns_version != table.columns_version:
+        raise ColumnsChanged(
+            f"the columns of {table.full_name} changed (version {recorded.columns_version} → {table.columns_version})"
+        )
+    if recorded.rows is not None:
+        rows = count_rows(catalog, stamps, before, a)
+        if rows != recorded.rows:
+            raise RowCountDiffers(
+                f"{table.full_name} has {rows} rows at snapshot {a.id}, but {recorded.rows} were recorded when it was read"
+            )
+
+
+def _cuts(catalog: Catalog, stamps: Stamps, table: TableAt, deletes: Sequence[DeleteFile], at: Snapshot) -> Cuts:
+    """How far each live delete file counts at a snapshot."""
+    live = live_delete_by_file(deletes, at.id, table.full_name)
+    # A file written at or before the snapshot counts whole; one written later was back-dated, and its stamps decide.
+    later = [delete for delete in live.values() if delete.id >= at.next_file_id]
+    found = stamps.of([delete.path for delete in later])
+    cuts = {}
+    for data_file_id, delete in live.items():
+        own = sorted(found.get(delete.path, ()))
+        if delete.id < at.next_file_id or not own:
+            cuts[data_file_id] = (delete, ALL_DELETED)
+            continue
+        written = catalog.written_by(delete.id)
+        labels = catalog.labels(table.id, own[0], written.snapshot)
+        cuts[data_file_id] = (delete, deleted_up_to(own, at.id, written, labels))
+    return cuts
+
+
+def _only(cuts: Cuts, live: set[int]) -> Cuts:
+    return {file_id: cut for file_id, cut in cuts.items() if file_id in live}
+
+
+def _mappings(catalog: Catalog, files: Sequence[Any]) -> dict[int, Any]:
+    return {mapping: catalog.mapping(mapping) for mapping in {file.mapping_id for file in files} if mapping is not None}

@@ -1,0 +1,39 @@
+"""The snapshot stamps inside Parquet files: which there are, and how many rows carry each.
+
+Stock DuckDB stamps rows of merged files and positions of delete files. The distinct stamps are catalog facts that the
+catalog does not hold, so they are read here, by DuckDB on the client, one tiny column of the files in question; rows of
+user data are not touched. Files never change, so what was read is remembered by path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lakemill.core.schema import SNAPSHOT_NAME
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_HAVE_STAMPS = "SELECT DISTINCT file_name FROM parquet_schema($files) WHERE name = $stamp"
+_STAMPS = """SELECT filename, _ducklake_internal_snapshot_id AS stamp, count(*)
+FROM read_parquet($files, filename = true, union_by_name = true) GROUP BY ALL"""
+
+
+class Stamps:
+    """Stamps by path: ``{stamp: rows}``, empty for a file without stamps."""
+
+    def __init__(self, duck: DuckDBPyConnection) -> None:
+        self._duck = duck
+        self._known: dict[str, dict[int, int]] = {}
+
+    def of(self, paths: Sequence[str]) -> dict[str, dict[int, int]]:
+        unknown = [path for path in dict.fromkeys(paths) if path not in self._known]
+        if unknown:
+            self._known |= {path: {} for path in unknown}
+            cursor = self._duck.cursor()
+            have = [row[0] for row in cursor.execute(_HAVE_STAMPS, {"files": unknown, "stamp": SNAPSHOT_NAME}).fetchall()]
+            if have:
+                for path, stamp, rows in cursor.execute(_STAMPS, {"files": have}).fetchall():
+                    self._known[path][stamp] = rows
+        return {path: self._known[path] for path in paths}
