@@ -1,0 +1,66 @@
+"""Connections to PostgreSQL: the only place that opens one, and the only one that words why it could not.
+
+Everything in `store` and `lake` gets its connection from here. A connection commits each statement by itself unless
+`autocommit=False` is asked for or a `transaction()` block is open. No pool, no retry, no password in any message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import conninfo
+
+from lakemill.errors import BadSettings, StoreUnavailable, UnsupportedVersion
+from lakemill.settings import without_password
+
+OLDEST_SERVER = 150000
+CONNECT_SECONDS = 10
+
+
+def connect(
+    dsn: str, *, autocommit: bool = True, connect_timeout: float | None = None, **options: Any
+) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open a connection to `dsn`, several hosts included; further options are libpq's or psycopg's."""
+    parameters = parse(dsn)
+    if "connect_timeout" not in parameters or connect_timeout is not None:  # libpq waits for ever by itself
+        options["connect_timeout"] = max(2, round(connect_timeout or CONNECT_SECONDS))
+    options.setdefault("application_name", "lakemill")
+    try:
+        connection = psycopg.connect(dsn, autocommit=autocommit, **options)
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(f"PostgreSQL at {where(dsn)} does not answer: {reason(error)}") from error
+    except psycopg.ProgrammingError as error:
+        raise BadSettings(f"not a DSN: {reason(error)}", place="lake.postgres") from error
+    version = connection.info.server_version
+    if version < OLDEST_SERVER:
+        connection.close()
+        raise UnsupportedVersion(
+            f"PostgreSQL at {where(dsn)} is version {version // 10000}, Lakemill needs {OLDEST_SERVER // 10000} or newer",
+            remedy="use a newer server, or leave lake.postgres empty for the embedded one",
+        )
+    return connection
+
+
+def parse(dsn: str) -> dict[str, Any]:
+    """A DSN, as URL or as words, taken apart."""
+    try:
+        return conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        raise BadSettings(f"not a DSN: {reason(error)}", place="lake.postgres") from error
+
+
+def where(dsn: str) -> str:
+    """The hosts and the database of a DSN, for people."""
+    parts = parse(dsn)
+    hosts = str(parts.get("host") or parts.get("hostaddr") or "the local socket").split(",")
+    ports = str(parts.get("port") or "5432").split(",")
+    named = [f"{h}:{ports[min(i, len(ports) - 1)]}" if not h.startswith("/") else h for i, h in enumerate(hosts)]
+    return ", ".join(named) + f" (database {parts.get('dbname') or parts.get('user') or 'by default'})"
+
+
+def reason(error: BaseException) -> str:
+    """A driver's message in one line without secrets."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("Is the server running", "Multiple connection attempts"))]
+    return without_password("; ".join(told)) or type(error).__name__
