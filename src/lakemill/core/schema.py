@@ -51,6 +51,19 @@ _SCALARS: Mapping[str, tuple[str, str, str]] = {
     "blob": ("BLOB", "binary", "binary"),
     "uuid": ("UUID", "binary", "string"),
 }
+# Where the shown form is not DuckDB's own: the DuckDB type that Spark takes from Arrow.
+_DUCK_SHOWN: Mapping[str, str] = {
+    "int128": "DECIMAL(38, 0)",
+    "uint8": "SMALLINT",
+    "uint16": "INTEGER",
+    "uint32": "BIGINT",
+    "uint64": "DECIMAL(20, 0)",
+    "uint128": "DECIMAL(38, 0)",
+    "timestamp_ms": "TIMESTAMP",
+    "timestamp_s": "TIMESTAMP",
+    "json": "VARCHAR",
+    "uuid": "VARCHAR",
+}
 _REFUSED: Mapping[str, str] = {
     "timestamp_ns": "Spark timestamps end at microseconds",
     "time_ns": "Spark times end at microseconds",
@@ -137,16 +150,19 @@ def build_name_map(rows: Iterable[tuple[int, str, int, int | None, bool]]) -> tu
     return grow(None)
 
 
-def duck_type(column: Column) -> str:
-    """The DuckDB type, as text for a cast."""
+def duck_type(column: Column, *, shown: bool = False) -> str:
+    """The DuckDB type, as text for a cast; ``shown`` gives the form that Spark takes."""
     match column.type:
         case "struct":
-            inner = ", ".join(f"{quote_identifier(child.name)} {duck_type(child)}" for child in column.children)
-            return f"STRUCT({inner})"
+            inner = (f"{quote_identifier(child.name)} {duck_type(child, shown=shown)}" for child in column.children)
+            return f"STRUCT({', '.join(inner)})"
         case "list":
-            return f"{duck_type(column.children[0])}[]"
+            return f"{duck_type(column.children[0], shown=shown)}[]"
         case "map":
-            return f"MAP({duck_type(column.children[0])}, {duck_type(column.children[1])})"
+            key, value = (duck_type(child, shown=shown) for child in column.children)
+            return f"MAP({key}, {value})"
+        case type_ if shown and type_ in _DUCK_SHOWN:
+            return _DUCK_SHOWN[type_]
         case type_ if _DECIMAL.fullmatch(type_):
             return type_.upper()
         case type_ if type_ in _SCALARS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 
@@ -33,7 +33,7 @@ from lakemill.errors import ColumnsChanged, RowCountDiffers, TableReplaced, Unkn
 from lakemill.lake.catalog import Catalog, reading
 from lakemill.lake.stamps import Stamps
 
-type Cuts = Mapping[int, tuple[DeleteFile, int]]
+Cuts: TypeAlias = Mapping[int, tuple[DeleteFile, int]]
 
 
 @dataclass(frozen=True, slots=True)

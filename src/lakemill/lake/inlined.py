@@ -1,0 +1,111 @@
+"""Rows that DuckLake keeps in the catalog, cast by DuckDB to the columns of the snapshot that is read.
+
+They arrive as PostgreSQL holds them (text, or bytes for strings), in the columns of the schema version under which they
+were written, and leave as an Arrow table in the columns asked for, in the form that Spark shows. These are the only rows
+of user data that pass through the client; DuckLake bounds them by its inlining limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from lakemill.core.scan import InlinedRows
+from lakemill.core.schema import Column, duck_type
+from lakemill.errors import UnsupportedLake
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+WEIGHT = "__weight"
+ROW_ID = "__row_id"
+
+
+def inlined_table(duck: DuckDBPyConnection, inlined: InlinedRows, columns: Sequence[Column], b: int) -> pa.Table:
+    """The rows in the given columns, with ``__weight`` (+1 when visible at b, else −1) and ``__row_id``."""
+    source = _text_table(inlined, b)
+    by_id = {column.id: (column, f"c{index}") for index, column in enumerate(inlined.columns)}
+    selected: list[exp.Expression] = [exp.column(WEIGHT), exp.column(ROW_ID)]
+    for position, column in enumerate(columns):
+        selected.append(exp.alias_(_value(column, by_id), f"o{position}", quoted=True))
+    query = exp.select(*selected).from_("inlined_text")
+    cursor = duck.cursor()
+    cursor.register("inlined_text", source)
+    table: pa.Table = cursor.execute(query.sql(dialect="duckdb")).to_arrow_table()
+    cursor.unregister("inlined_text")
+    return table.rename_columns([WEIGHT, ROW_ID, *(column.name for column in columns)])
+
+
+def _text_table(inlined: InlinedRows, b: int) -> pa.Table:
+    def visible(begin: int, end: int | None) -> bool:
+        return begin <= b and (end is None or end > b)
+
+    arrays: dict[str, pa.Array] = {
+        WEIGHT: pa.array([1 if visible(row[1], row[2]) else -1 for row in inlined.rows], pa.int64()),
+        ROW_ID: pa.array([row[0] for row in inlined.rows], pa.int64()),
+    }
+    for index, column in enumerate(inlined.columns):
+        values = [row[3 + index] for row in inlined.rows]
+        if column.type == "blob":
+            arrays[f"c{index}"] = pa.array(values, pa.binary())
+        else:
+            arrays[f"c{index}"] = pa.array([_text(value) for value in values], pa.string())
+    return pa.table(arrays)
+
+
+def _text(value: Any) -> str | None:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _value(column: Column, by_id: dict[int, tuple[Column, str]]) -> exp.Expression:
+    if column.id not in by_id:
+        default = exp.null() if column.initial_default is None else exp.Literal.string(column.initial_default)
+        return _show(_cast(default, column), column)
+    source, name = by_id[column.id]
+    return _show(_reshape(_cast(exp.column(name), source), source, column), column)
+
+
+def _reshape(value: exp.Expression, source: Column, target: Column) -> exp.Expression:
+    """A value of an older version of a column in the newer one; fields are matched by id, not by name."""
+    if _same_fields(source, target):
+        return _cast(value, target)
+    if target.type != "struct":
+        raise UnsupportedLake(
+            f"column {target.name!r} changed inside a {target.type} while rows of it are inlined",
+            remedy="flush the table with DuckDB: CALL ducklake_flush_inlined_data('lake')",
+        )
+    old = {child.id: child for child in source.children}
+    fields = []
+    for child in target.children:
+        if child.id in old:
+            inner = exp.Bracket(this=value.copy(), expressions=[exp.Literal.string(old[child.id].name)])
+            fields.append((child.name, _reshape(inner, old[child.id], child)))
+        else:
+            default = exp.null() if child.initial_default is None else exp.Literal.string(child.initial_default)
+            fields.append((child.name, _cast(default, child)))
+    packed = exp.Anonymous(
+        this="struct_pack",
+        expressions=[exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=e) for name, e in fields],
+    )
+    return exp.Case(ifs=[exp.If(this=exp.Is(this=value.copy(), expression=exp.null()), true=exp.null())], default=packed)
+
+
+def _same_fields(source: Column, target: Column) -> bool:
+    if not source.nested and not target.nested:
+        return True
+    return (
+        source.type == target.type
+        and [(child.id, child.name) for child in source.children] == [(c.id, c.name) for c in target.children]
+        and all(_same_fields(s, t) for s, t in zip(source.children, target.children, strict=True))
+    )
+
+
+def _cast(value: exp.Expression, column: Column) -> exp.Expression:
+    return exp.Cast(this=value, to=exp.DataType.build(duck_type(column), dialect="duckdb"))
+
+
+def _show(value: exp.Expression, column: Column) -> exp.Expression:
+    return exp.Cast(this=value, to=exp.DataType.build(duck_type(column, shown=True), dialect="duckdb"))

@@ -1,0 +1,59 @@
+"""Spark type objects for a lake's columns, built without asking a JVM (so that Spark Connect works the same)."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import types as t
+
+from lakemill.core.schema import Column, shown_type, stored_type
+
+_SIMPLE: dict[str, t.DataType] = {
+    "boolean": t.BooleanType(),
+    "tinyint": t.ByteType(),
+    "smallint": t.ShortType(),
+    "int": t.IntegerType(),
+    "bigint": t.LongType(),
+    "float": t.FloatType(),
+    "double": t.DoubleType(),
+    "date": t.DateType(),
+    "time(6)": t.TimeType(6),
+    "timestamp": t.TimestampType(),
+    "timestamp_ntz": t.TimestampNTZType(),
+    "string": t.StringType(),
+    "binary": t.BinaryType(),
+}
+FIELD_ID = "parquet.field.id"
+
+
+def scalar(text: str) -> t.DataType:
+    if match := re.fullmatch(r"decimal\((\d+),(\d+)\)", text):
+        return t.DecimalType(int(match[1]), int(match[2]))
+    return _SIMPLE[text]
+
+
+def stored(column: Column, *, ids: bool) -> t.DataType:
+    """The type that the Parquet reader is told; with ``ids``, struct fields carry their field ids."""
+    match column.type:
+        case "struct":
+            return t.StructType(
+                [t.StructField(c.name, stored(c, ids=ids), True, {FIELD_ID: c.id} if ids else {}) for c in column.children]
+            )
+        case "list":
+            return t.ArrayType(stored(column.children[0], ids=ids), True)
+        case "map":
+            key, value = column.children
+            return t.MapType(stored(key, ids=ids), stored(value, ids=ids), True)
+    return scalar(stored_type(column))
+
+
+def shown(column: Column) -> t.DataType:
+    """The type that a scan gives."""
+    match column.type:
+        case "struct":
+            return t.StructType([t.StructField(c.name, shown(c), True) for c in column.children])
+        case "list":
+            return t.ArrayType(shown(column.children[0]), True)
+        case "map":
+            return t.MapType(shown(column.children[0]), shown(column.children[1]), True)
+    return scalar(shown_type(column))
