@@ -4,7 +4,8 @@ Stock DuckDB rewrites a data file's delete file on each further delete and stamp
 start + 1*, which is too small whenever another commit came in between. A group of positions with stamp ``s`` was
 therefore deleted by some commit ``c >= s``, and by the conflict rules of the extension ``c`` lies before the next
 group's stamp. The labels of the commits in that interval name the possible ones. With one possible commit the time is
-known; with several, only reads between the first and the last are in doubt, and those are refused.
+known; with several, only reads between the first and the last are in doubt, and those are refused. Stamps from before
+the data file was written are exact: they came with it, from a flush or from Lakemill's compaction.
 """
 
 from __future__ import annotations
@@ -31,21 +32,29 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBy:
-    """The commit that wrote a delete file: the first snapshot whose next_file_id exceeds the file's id."""
+    """The commit that wrote a file: the first snapshot whose next_file_id exceeds the file's id.
 
-    snapshot: int
-    exact: bool  # False when the snapshots just before it are expired, so that it may have been one of those
+    Where that one was expired, it lies between ``earliest`` and ``latest``, the first one that is left.
+    """
+
+    earliest: int
+    latest: int
+
+    @property
+    def exact(self) -> bool:
+        return self.earliest == self.latest
 
 
-def deleted_up_to(stamps: Sequence[int], at: int, written: WrittenBy, labels: Labels) -> int:
+def deleted_up_to(stamps: Sequence[int], at: int, data: WrittenBy, delete: WrittenBy, labels: Labels) -> int:
     """The largest stamp whose positions count as deleted at snapshot ``at``; −1 when none do.
 
-    ``stamps`` are the distinct stamps of one delete file, ascending. Only asked for ``at`` before the file was
-    written: afterwards all its positions are deleted.
+    ``stamps`` are the distinct stamps of one delete file, ascending; ``data`` and ``delete`` tell who wrote the data
+    file and the delete file. Only asked for ``at`` before the delete file was written: afterwards all its positions
+    are deleted.
     """
     cut = -1
     for index, stamp in enumerate(stamps):
-        possible = possible_commits(stamps, index, written, labels)
+        possible = possible_commits(stamps, index, data, delete, labels)
         if max(possible) <= at:
             cut = stamp
         elif min(possible) > at:
@@ -59,17 +68,18 @@ def deleted_up_to(stamps: Sequence[int], at: int, written: WrittenBy, labels: La
     return cut
 
 
-def possible_commits(stamps: Sequence[int], index: int, written: WrittenBy, labels: Labels) -> set[int]:
+def possible_commits(
+    stamps: Sequence[int], index: int, data: WrittenBy, delete: WrittenBy, labels: Labels
+) -> set[int]:
     """The commits that can have made this group of deletes; never empty."""
     stamp = stamps[index]
+    if stamp <= data.earliest:
+        return {stamp}
     last = index == len(stamps) - 1
-    writer = labels.at(written.snapshot) or frozenset()
-    if written.exact and "merge_adjacent" in writer:
-        return {stamp}  # Lakemill's compaction copies exact commits; stock compaction leaves files with deletes alone
-    writer_deleted = "deleted_from_table" in writer and not (writer & FLUSHES)
-    if last and written.exact and writer_deleted:
-        return {written.snapshot}
-    end = written.snapshot if last else stamps[index + 1] - 1
+    writer = labels.at(delete.latest) or frozenset()
+    if last and delete.exact and "deleted_from_table" in writer and not (writer & FLUSHES):
+        return {delete.latest}
+    end = delete.latest if last else stamps[index + 1] - 1
     possible = set()
     if _may(labels, stamp, "inlined_delete"):
         possible.add(stamp)  # a flushed inlined delete carries its true commit

@@ -119,11 +119,11 @@ class Catalog:
     def written_by(self, file_id: int) -> WrittenBy:
         """The commit that wrote a file: the first snapshot whose next_file_id exceeds its id."""
         row = self._conn.execute(
-            "SELECT s.snapshot_id, EXISTS (SELECT FROM ducklake_snapshot p WHERE p.snapshot_id = s.snapshot_id - 1)"
-            " FROM ducklake_snapshot s WHERE s.next_file_id > %s ORDER BY s.snapshot_id LIMIT 1",
-            (file_id,),
+            "SELECT 1 + coalesce(max(snapshot_id) FILTER (WHERE next_file_id <= %(file)s), -1),"
+            " min(snapshot_id) FILTER (WHERE next_file_id > %(file)s) FROM ducklake_snapshot",
+            {"file": file_id},
         ).fetchone()
-        assert row is not None  # noqa: S101  (the newest snapshot's next_file_id exceeds every file's id)
+        assert row is not None  # noqa: S101  (an aggregate always has a row)
         return WrittenBy(*row)
 
     # ------------------------------------------------------------ tables

@@ -178,9 +178,9 @@ def _cuts(catalog: Catalog, stamps: Stamps, table: TableAt, deletes: Sequence[De
         if delete.id < at.next_file_id or not own:
             cuts[data_file_id] = (delete, ALL_DELETED)
             continue
-        written = catalog.written_by(delete.id)
-        labels = catalog.labels(table.id, own[0], written.snapshot)
-        cuts[data_file_id] = (delete, deleted_up_to(own, at.id, written, labels))
+        by = catalog.written_by(delete.id)
+        labels = catalog.labels(table.id, own[0], by.latest)
+        cuts[data_file_id] = (delete, deleted_up_to(own, at.id, catalog.written_by(data_file_id), by, labels))
     return cuts
 
 

@@ -32,7 +32,7 @@ from lakemill.core.schema import (
     stored_default,
     stored_type,
 )
-from lakemill.errors import BadArgument, CatalogInconsistent
+from lakemill.errors import BadArgument, CatalogInconsistent, InternalError
 from lakemill.spark import types
 
 WEIGHT, ROW_ID, FILE_ID, POSITION = "__weight", "__row_id", "__file_id", "__position"
@@ -275,7 +275,7 @@ def _key(path: Expr, position: Expr) -> Expr:
 
 def _positions(spark: SparkSession, plan: ReadPlan, files: list[DataFile]) -> DataFrame:
     """Deleted positions of these files: ``__key`` and whether deleted at each end. A position may come twice."""
-    uris = _unique_uris(files)
+    uris = _unique_uris(spark, files)
     by_id = {file.id: uri for file, uri in zip(files, uris, strict=True)}
     parts = []
     if reads := [read for read in plan.deletes if read.file.data_file_id in by_id]:
@@ -297,7 +297,7 @@ def _positions_in_files(spark: SparkSession, reads: list[DeleteRead], by_id: dic
     # The catalog says which data file a delete file belongs to; the path inside the file is not trusted.
     facts = pa.table(
         {
-            _PATH: pa.array([spark_uri(read.file.path) for read in reads], pa.string()),
+            _PATH: pa.array([spark_uri(spark, read.file.path) for read in reads], pa.string()),
             "__crc": pa.array([zlib.crc32(by_id[read.file.data_file_id].encode()) for read in reads], pa.int64()),
             "cut_a": pa.array([read.cut_a for read in reads], pa.int64()),
             "cut_b": pa.array([read.cut_b for read in reads], pa.int64()),
@@ -318,8 +318,8 @@ def _key_of(uri: str, position: int) -> int:
     return key - 2**64 if key >= 2**63 else key
 
 
-def _unique_uris(files: Sequence[DataFile]) -> list[str]:
-    uris = [spark_uri(file.path) for file in files]
+def _unique_uris(spark: SparkSession, files: Sequence[DataFile]) -> list[str]:
+    uris = [spark_uri(spark, file.path) for file in files]
     if len({zlib.crc32(uri.encode()) for uri in uris}) != len(uris):
         raise CatalogInconsistent(
             "two data files with deletes have paths of the same checksum, so their positions can't be told apart",
@@ -336,7 +336,7 @@ def _hint(positions: DataFrame, plan: ReadPlan) -> DataFrame:
 def _facts(spark: SparkSession, files: Sequence[DataFile], constants: Sequence[tuple[Column, str]]) -> DataFrame:
     """Per-file facts that rows need: the file's id, where its row ids start, and values that only its path holds."""
     columns: dict[str, pa.Array] = {
-        _PATH: pa.array([spark_uri(file.path) for file in files], pa.string()),
+        _PATH: pa.array([spark_uri(spark, file.path) for file in files], pa.string()),
         FILE_ID: pa.array([file.id for file in files], pa.int64()),
         "__row_id_start": pa.array([file.row_id_start for file in files], pa.int64()),
     }
@@ -359,14 +359,32 @@ def reader_path(path: str) -> str:
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
-def spark_uri(path: str) -> str:
+def spark_uri(spark: SparkSession, path: str) -> str:
     """A path as ``_metadata.file_path`` spells it: a java.net.URI of which only illegal characters are quoted."""
     scheme, separator, rest = path.partition("://")
-    if separator:
-        authority, _, tail = rest.partition("/")
-        prefix = f"{'s3a' if scheme == 's3' else scheme}://{authority}"
-        return prefix + _quote("/" + tail)
-    return "file://" + _quote(path)
+    if not separator:
+        return _prefix(spark, path, "") + _quote(path)
+    authority, _, tail = rest.partition("/")
+    root = f"{'s3a' if scheme == 's3' else scheme}://{authority}"
+    return _prefix(spark, path, root) + _quote("/" + tail)
+
+
+_prefixes: dict[tuple[int, str], str] = {}
+
+
+def _prefix(spark: SparkSession, path: str, root: str) -> str:
+    """What stands before the path, learned from Spark itself once per root: ``file:`` in one release, ``file://`` in
+    another. A wrong guess would lose deletes without a word."""
+    known = _prefixes.get((id(spark), root))
+    if known is not None:
+        return known
+    tail = _quote(path.removeprefix(re.sub("^s3a:", "s3:", root)))
+    row = spark.read.schema(t.StructType([])).parquet(reader_path(path)).select("_metadata.file_path").first()
+    if row is None:  # a file without rows has no positions either
+        return root or "file:"
+    if not row[0].endswith(tail):
+        raise InternalError(f"Spark names the file {path} as {row[0]}, which does not end in {tail}")
+    return _prefixes.setdefault((id(spark), root), row[0].removesuffix(tail))
 
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-!.~'()*,;:$&+=/@")
