@@ -1,0 +1,172 @@
+"""The Spark session: one in a process, made from the settings, with everything that exact reads and writes rely on.
+
+Classic (a JVM here) or Spark Connect, the same to everybody above. What must be known when a JVM starts is `launch`
+configuration; what makes results right is `RUNTIME` configuration and is set on every kind of session, so that a shared
+server with other defaults can't change an answer.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from lakemill.errors import BadSettings, EngineLost, MissingPart
+from lakemill.settings import Settings
+from lakemill.spark import java, s3
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUNTIME: Mapping[str, str] = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.timeType.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    # DuckDB's dates are proleptic Gregorian, before 1582 too, and its files don't say so in Spark's words
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+PROFILES: Mapping[str, str] = {
+    # C1 alone halves the CPU of start-up and of small jobs, and costs 1.8 × on long ones
+    "small": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "batch": "-XX:+UseParallelGC",
+}
+CONNECT_SECONDS = 10
+
+_session: SparkSession | None = None
+_has_s3 = False
+
+
+def start(settings: Settings) -> SparkSession:
+    """The process's session, started where there is none; a running one gets the settings that still can be set."""
+    global _session, _has_s3
+    if _session is not None and _alive(_session):
+        if settings.on_s3 and not (_has_s3 or settings.spark.remote):
+            raise MissingPart(
+                "this process's Spark session was started for a lake on a local disk, without the jars for S3",
+                remedy="open the lake on S3 in a process of its own, or before the other one",
+            )
+        _apply(_session, settings)
+        return _session
+    remote = settings.spark.remote
+    _session = _connect(remote) if remote.startswith("sc://") else _launch(settings)
+    _has_s3 = settings.on_s3
+    _apply(_session, settings)
+    return _session
+
+
+def stop() -> None:
+    """End the process's session, if there is one."""
+    global _session
+    if _session is not None:
+        _session.stop()
+        _session = None
+
+
+def launch_conf(settings: Settings) -> dict[str, str]:
+    """All configuration of a session whose JVM starts here."""
+    spark = settings.spark
+    log = Path(__file__).with_name("log4j2.properties")
+    conf = {
+        "spark.app.name": "lakemill",
+        "spark.driver.memory": spark.driver_memory,
+        "spark.driver.extraJavaOptions": f"{PROFILES[spark.profile]} -Dlog4j2.configurationFile={log.as_uri()}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "lakemill-warehouse"),  # made only when used
+    }
+    if (spark.remote or spark.master).startswith("local"):
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if settings.on_s3:
+        conf |= s3.launch_conf(settings)
+    return conf | runtime_conf(settings)
+
+
+def runtime_conf(settings: Settings) -> dict[str, str]:
+    """Configuration that any session takes while it runs."""
+    small = settings.spark.profile == "small"
+    partitions = settings.spark.shuffle_partitions or (2 if small else 3 * (os.cpu_count() or 1))
+    conf = dict(RUNTIME) | {"spark.sql.shuffle.partitions": str(partitions)}
+    if small:
+        conf["spark.sql.leafNodeDefaultParallelism"] = "2"
+    return conf | dict(settings.spark.conf)
+
+
+def _launch(settings: Settings) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    java.prepare()
+    # Python workers are started by name: without this, by whatever `python3` is on the PATH
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder
+    builder = builder.remote(settings.spark.remote) if settings.spark.remote else builder.master(settings.spark.master)
+    for key, value in launch_conf(settings).items():
+        builder = builder.config(key, value)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # Connect sets everything a second time, and warns about what only a launch can
+            return builder.getOrCreate()
+    except Exception as error:  # py4j's, gRPC's and PySpark's errors have no common root
+        raise _not_started(settings, error) from error
+
+
+def _not_started(settings: Settings, error: Exception) -> EngineLost:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    fetching = settings.on_s3 and "spark.jars.packages" in s3.jar_conf(settings)
+    cure = "`lakemill doctor` checks Java and Spark"
+    if fetching:
+        cure += "; without a network, put the jars that it names into a folder and set spark.packages_dir"
+    return EngineLost(f"Spark did not start: {reason}", remedy=cure)
+
+
+def _connect(url: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    place = urlsplit(url.partition(";")[0].replace("sc://", "tcp://", 1))
+    try:  # the client itself would try for minutes
+        socket.create_connection((place.hostname or "", place.port or 15002), timeout=CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        cure = "check spark.remote, and that the Spark Connect server runs"
+        raise EngineLost(f"Spark Connect at {place.hostname}:{place.port or 15002}: {error}", remedy=cure) from error
+    return SparkSession.builder.remote(url).getOrCreate()
+
+
+def _apply(session: SparkSession, settings: Settings) -> None:
+    conf = runtime_conf(settings)
+    if settings.on_s3:
+        conf |= s3.runtime_conf(settings)
+    launched = launch_conf(settings) if not settings.spark.remote.startswith("sc://") else {}
+    for key, value in conf.items():
+        if session.conf.get(key, None) == value:
+            continue
+        try:
+            session.conf.set(key, value)
+        except Exception as error:
+            if key in RUNTIME or key not in launched:
+                raise BadSettings(
+                    f"{key} can't be set on this Spark session: {str(error).splitlines()[0]}", place="spark.conf"
+                ) from error
+
+
+def _alive(session: Any) -> bool:
+    if hasattr(session, "is_stopped"):  # Spark Connect
+        return not session.is_stopped
+    return session.sparkContext._jsc is not None and not session.sparkContext._jsc.sc().isStopped()
