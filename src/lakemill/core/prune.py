@@ -50,7 +50,12 @@ class Condition:
 
 
 _NUMBERS = re.compile(r"u?int(8|16|32|64)|decimal\(.*\)")
-_COMPARE = {exp.LT: Test.LESS, exp.LTE: Test.AT_MOST, exp.GT: Test.GREATER, exp.GTE: Test.AT_LEAST}
+_COMPARE: dict[type[exp.Expr], Test] = {
+    exp.LT: Test.LESS,
+    exp.LTE: Test.AT_MOST,
+    exp.GT: Test.GREATER,
+    exp.GTE: Test.AT_LEAST,
+}
 _FLIPPED = {
     Test.LESS: Test.GREATER,
     Test.AT_MOST: Test.AT_LEAST,
@@ -76,7 +81,7 @@ def conditions(where: str | None, columns: Sequence[Column]) -> tuple[Condition,
     return tuple(found)
 
 
-def _conjuncts(tree: exp.Expression) -> Iterator[exp.Expression]:
+def _conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
     tree = tree.unnest()
     if isinstance(tree, exp.And):
         yield from _conjuncts(tree.left)
@@ -85,7 +90,7 @@ def _conjuncts(tree: exp.Expression) -> Iterator[exp.Expression]:
         yield tree
 
 
-def _condition(node: exp.Expression, columns: dict[str, Column]) -> Iterator[Condition]:
+def _condition(node: exp.Expr, columns: dict[str, Column]) -> Iterator[Condition]:
     if isinstance(node, exp.Not) and isinstance(node.this, exp.Is):
         column = _column(node.this.this, columns)
         if column and isinstance(node.this.expression, exp.Null):
@@ -115,13 +120,13 @@ def _condition(node: exp.Expression, columns: dict[str, Column]) -> Iterator[Con
             yield from _compare(right, _FLIPPED[test], [node.this])
 
 
-def _column(node: exp.Expression, columns: dict[str, Column]) -> Column | None:
+def _column(node: exp.Expr, columns: dict[str, Column]) -> Column | None:
     if isinstance(node, exp.Column) and not node.table:
         return columns.get(node.name.lower())
     return None
 
 
-def _compare(column: Column, test: Test, nodes: Sequence[exp.Expression]) -> Iterator[Condition]:
+def _compare(column: Column, test: Test, nodes: Sequence[exp.Expr]) -> Iterator[Condition]:
     order, texts = _order(column), [_literal(column, node) for node in nodes]
     if order is not None and all(text is not None for text in texts):
         yield Condition(column.id, order, test, tuple(text for text in texts if text is not None))
@@ -139,7 +144,7 @@ def _order(column: Column) -> Order | None:
     return None
 
 
-def _literal(column: Column, node: exp.Expression) -> str | None:
+def _literal(column: Column, node: exp.Expr) -> str | None:
     """The literal as the catalog would spell a bound of this column; None when that is not certain."""
     node = node.unnest()
     negative = isinstance(node, exp.Neg)
@@ -157,9 +162,10 @@ def _literal(column: Column, node: exp.Expression) -> str | None:
         shape = _DATE if column.type == "date" else _TIMESTAMP
         if not node.is_string or negative or not shape.fullmatch(node.this):
             return None
-        return node.this.rstrip("0").rstrip(".") if "." in node.this else node.this
+        text = str(node.this)
+        return text.rstrip("0").rstrip(".") if "." in text else text
     if column.type == "varchar":
-        return node.this if node.is_string and not negative else None
+        return str(node.this) if node.is_string and not negative else None
     if node.is_string or not re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+", node.this):
         return None
-    return ("-" if negative else "") + node.this
+    return ("-" if negative else "") + str(node.this)

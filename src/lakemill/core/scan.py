@@ -53,7 +53,7 @@ class DeleteFile(NamedTuple):
     path: str
     begin: int
     end: int | None
-    count: int
+    positions: int
     bytes: int
     partial_max: int | None
     encrypted: bool
@@ -136,7 +136,7 @@ class ReadPlan:
     @property
     def positions(self) -> int:
         """How many delete positions the plan reads at most."""
-        return sum(read.file.count for read in self.deletes) + len(self.inlined_deletes)
+        return sum(read.file.positions for read in self.deletes) + len(self.inlined_deletes)
 
     @property
     def empty(self) -> bool:

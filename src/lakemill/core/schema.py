@@ -145,7 +145,9 @@ def build_name_map(rows: Iterable[tuple[int, str, int, int | None, bool]]) -> tu
         below.setdefault(parent, []).append((local, source, target, bool(is_partition)))
 
     def grow(parent: int | None) -> tuple[NameMap, ...]:
-        return tuple(NameMap(source, target, part, grow(local)) for local, source, target, part in below.get(parent, []))
+        return tuple(
+            NameMap(source, target, part, grow(local)) for local, source, target, part in below.get(parent, [])
+        )
 
     return grow(None)
 
@@ -179,9 +181,7 @@ def shown_type(column: Column) -> str:
     """The Spark type, nested too, that a scan gives."""
     match column.type:
         case "struct":
-            return (
-                "struct<" + ",".join(f"{quote_spark(c.name)}:{shown_type(c)}" for c in column.children) + ">"
-            )
+            return "struct<" + ",".join(f"{quote_spark(c.name)}:{shown_type(c)}" for c in column.children) + ">"
         case "list":
             return f"array<{shown_type(column.children[0])}>"
         case "map":

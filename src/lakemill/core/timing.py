@@ -68,9 +68,7 @@ def deleted_up_to(stamps: Sequence[int], at: int, data: WrittenBy, delete: Writt
     return cut
 
 
-def possible_commits(
-    stamps: Sequence[int], index: int, data: WrittenBy, delete: WrittenBy, labels: Labels
-) -> set[int]:
+def possible_commits(stamps: Sequence[int], index: int, data: WrittenBy, delete: WrittenBy, labels: Labels) -> set[int]:
     """The commits that can have made this group of deletes; never empty."""
     stamp = stamps[index]
     if stamp <= data.earliest:

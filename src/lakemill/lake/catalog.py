@@ -6,6 +6,7 @@ the database, so that a plan never mixes two commits. It only reads; writing is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -86,7 +87,9 @@ class Catalog:
                 f"the lake has DuckLake format {rows.get('version')}, Lakemill reads and writes {FORMAT}",
                 remedy=f"attach it once with a DuckDB whose ducklake extension migrates it to {FORMAT}",
             )
-        self.data_path: str = rows["data_path"]
+        path: str = rows["data_path"]
+        # A lake made with a relative path means the folder its maker worked in; ours is the best guess there is.
+        self.data_path = path if "://" in path else os.path.abspath(path) + "/"
 
     # ------------------------------------------------------------ snapshots
     def head(self) -> Snapshot:
@@ -119,8 +122,10 @@ class Catalog:
     def written_by(self, file_id: int) -> WrittenBy:
         """The commit that wrote a file: the first snapshot whose next_file_id exceeds its id."""
         row = self._conn.execute(
-            "SELECT 1 + coalesce(max(snapshot_id) FILTER (WHERE next_file_id <= %(file)s), -1),"
-            " min(snapshot_id) FILTER (WHERE next_file_id > %(file)s) FROM ducklake_snapshot",
+            "SELECT 1 + coalesce((SELECT snapshot_id FROM ducklake_snapshot WHERE next_file_id <= %(file)s"
+            "  ORDER BY next_file_id DESC, snapshot_id DESC LIMIT 1), -1),"
+            " (SELECT snapshot_id FROM ducklake_snapshot WHERE next_file_id > %(file)s"
+            "  ORDER BY next_file_id, snapshot_id LIMIT 1)",
             {"file": file_id},
         ).fetchone()
         assert row is not None  # noqa: S101  (an aggregate always has a row)
@@ -145,7 +150,7 @@ class Catalog:
             "SELECT max(begin_snapshot) FROM ducklake_schema_versions WHERE table_id = %s AND begin_snapshot <= %s",
             (row[0], values["at"]),
         ).fetchone()
-        return TableAt(*row, columns=self.columns(row[0], values["at"]), columns_version=(version and version[0]) or 0)
+        return TableAt(*row[:6], self.columns(row[0], values["at"]), (version and version[0]) or 0)
 
     def columns(self, table_id: int, at: int) -> tuple[Column, ...]:
         return build_columns(self._conn.execute(COLUMNS_AT, {"table": table_id, "at": at}).fetchall())
@@ -171,7 +176,7 @@ class Catalog:
         values = {"table": table.id, "a": a.id, "b": b, "next_file_id": a.next_file_id, "inlined": list(inlined)}
         return self._files(sql.SQL(FILES_CHANGED), values, table)
 
-    def _files(self, query: sql.Composable, values: dict[str, Any], table: TableAt) -> list[DataFile]:
+    def _files(self, query: sql.SQL | sql.Composed, values: dict[str, Any], table: TableAt) -> list[DataFile]:
         base = table.path
         return [
             DataFile(id_, base + path if relative else path, *rest)
@@ -184,7 +189,7 @@ class Catalog:
     def deletes_of(self, table: TableAt, files: Sequence[int], a: int, b: int) -> list[DeleteFile]:
         return self._deletes(sql.SQL(DELETES_OF), {"table": table.id, "files": list(files), "a": a, "b": b}, table)
 
-    def _deletes(self, query: sql.Composable, values: dict[str, Any], table: TableAt) -> list[DeleteFile]:
+    def _deletes(self, query: sql.SQL | sql.Composed, values: dict[str, Any], table: TableAt) -> list[DeleteFile]:
         return [
             DeleteFile(id_, data_file, table.path + path if relative else path, *rest)
             for id_, data_file, path, relative, *rest in self._conn.execute(query, values)

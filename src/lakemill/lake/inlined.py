@@ -28,7 +28,7 @@ def inlined_table(duck: DuckDBPyConnection, inlined: InlinedRows, columns: Seque
     """The rows in the given columns, with ``__weight`` (+1 when visible at b, else −1) and ``__row_id``."""
     source = _text_table(inlined, b)
     by_id = {column.id: (column, f"c{index}") for index, column in enumerate(inlined.columns)}
-    selected: list[exp.Expression] = [exp.column(WEIGHT), exp.column(ROW_ID)]
+    selected: list[exp.Expr] = [exp.column(WEIGHT), exp.column(ROW_ID)]
     for position, column in enumerate(columns):
         selected.append(exp.alias_(_value(column, by_id), f"o{position}", quoted=True))
     query = exp.select(*selected).from_("inlined_text")
@@ -60,7 +60,7 @@ def _text(value: Any) -> str | None:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _value(column: Column, by_id: dict[int, tuple[Column, str]]) -> exp.Expression:
+def _value(column: Column, by_id: dict[int, tuple[Column, str]]) -> exp.Expr:
     if column.id not in by_id:
         default = exp.null() if column.initial_default is None else exp.Literal.string(column.initial_default)
         return _show(_cast(default, column), column)
@@ -68,7 +68,7 @@ def _value(column: Column, by_id: dict[int, tuple[Column, str]]) -> exp.Expressi
     return _show(_reshape(_cast(exp.column(name), source), source, column), column)
 
 
-def _reshape(value: exp.Expression, source: Column, target: Column) -> exp.Expression:
+def _reshape(value: exp.Expr, source: Column, target: Column) -> exp.Expr:
     """A value of an older version of a column in the newer one; fields are matched by id, not by name."""
     if _same_fields(source, target):
         return _cast(value, target)
@@ -90,7 +90,9 @@ def _reshape(value: exp.Expression, source: Column, target: Column) -> exp.Expre
         this="struct_pack",
         expressions=[exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=e) for name, e in fields],
     )
-    return exp.Case(ifs=[exp.If(this=exp.Is(this=value.copy(), expression=exp.null()), true=exp.null())], default=packed)
+    return exp.Case(
+        ifs=[exp.If(this=exp.Is(this=value.copy(), expression=exp.null()), true=exp.null())], default=packed
+    )
 
 
 def _same_fields(source: Column, target: Column) -> bool:
@@ -103,9 +105,9 @@ def _same_fields(source: Column, target: Column) -> bool:
     )
 
 
-def _cast(value: exp.Expression, column: Column) -> exp.Expression:
+def _cast(value: exp.Expr, column: Column) -> exp.Expr:
     return exp.Cast(this=value, to=exp.DataType.build(duck_type(column), dialect="duckdb"))
 
 
-def _show(value: exp.Expression, column: Column) -> exp.Expression:
+def _show(value: exp.Expr, column: Column) -> exp.Expr:
     return exp.Cast(this=value, to=exp.DataType.build(duck_type(column, shown=True), dialect="duckdb"))

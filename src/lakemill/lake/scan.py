@@ -73,9 +73,7 @@ def plan_delta(
         return delta_in(catalog, front.stamps, table, first, last)
 
 
-def scan_in(
-    catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot, where: str | None = None
-) -> ReadPlan:
+def scan_in(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot, where: str | None = None) -> ReadPlan:
     wanted = conditions(where, table.columns)
     files = catalog.files(table, at.id, wanted)
     pruned = catalog.file_count(table, at.id) - len(files) if wanted else 0
@@ -131,7 +129,9 @@ def delta_in(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, b: S
 def count_rows(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot) -> int:
     """How many rows are visible, from the catalog and, where rows carry stamps, from those."""
     plan = scan_in(catalog, stamps, table, at)
-    stamped = [read.file.path for read in plan.files if read.file.partial_max is not None and read.file.partial_max > at.id]
+    stamped = [
+        read.file.path for read in plan.files if read.file.partial_max is not None and read.file.partial_max > at.id
+    ]
     stamps_of = stamps.of(stamped)
     total = sum(1 for inlined in plan.inlined_rows for _ in inlined.rows)
     for read in plan.files:
@@ -139,7 +139,7 @@ def count_rows(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot) -
         total += sum(rows for stamp, rows in counts.items() if stamp <= at.id) if counts else read.file.rows
     for delete in plan.deletes:
         if delete.cut_b == ALL_DELETED:
-            total -= delete.file.count
+            total -= delete.file.positions
         else:
             counts = stamps.of([delete.file.path])[delete.file.path]
             total -= sum(rows for stamp, rows in counts.items() if stamp <= delete.cut_b)

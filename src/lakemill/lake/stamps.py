@@ -32,7 +32,9 @@ class Stamps:
         if unknown:
             self._known |= {path: {} for path in unknown}
             cursor = self._duck.cursor()
-            have = [row[0] for row in cursor.execute(_HAVE_STAMPS, {"files": unknown, "stamp": SNAPSHOT_NAME}).fetchall()]
+            have = [
+                row[0] for row in cursor.execute(_HAVE_STAMPS, {"files": unknown, "stamp": SNAPSHOT_NAME}).fetchall()
+            ]
             if have:
                 for path, stamp, rows in cursor.execute(_STAMPS, {"files": have}).fetchall():
                     self._known[path][stamp] = rows

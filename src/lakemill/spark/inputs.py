@@ -8,7 +8,6 @@ DataFrame API is used, so classic sessions and Spark Connect run the same code.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,21 +21,14 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
 from lakemill.core.scan import DataFile, DeleteRead, FileRead, ReadPlan
-from lakemill.core.schema import (
-    ROW_ID_FIELD,
-    SNAPSHOT_FIELD,
-    SNAPSHOT_NAME,
-    Column,
-    NameMap,
-    converts,
-    stored_default,
-    stored_type,
-)
-from lakemill.errors import BadArgument, CatalogInconsistent, InternalError
+from lakemill.core.schema import SNAPSHOT_NAME, Column, quote_spark
+from lakemill.errors import BadArgument, CatalogInconsistent
 from lakemill.spark import types
+from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id, by_name
+from lakemill.spark.paths import reader_path, spark_uri
 
 WEIGHT, ROW_ID, FILE_ID, POSITION = "__weight", "__row_id", "__file_id", "__position"
-_STAMP, _OWN_ROW_ID, _PATH, _INDEX, _KEY = "__stamp", "__own_row_id", "__path", "__index", "__key"
+_PATH, _INDEX, _KEY = "__path", "__index", "__key"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 BROADCAST_POSITIONS = 2_000_000
 
@@ -71,7 +63,7 @@ def delta_frame(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table]
 
 
 def _names(columns: Iterable[Column]) -> list[Expr]:
-    return [F.col(f"`{column.name.replace('`', '``')}`") for column in columns]
+    return [F.col(quote_spark(column.name)) for column in columns]
 
 
 def _signed(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table], located: bool) -> DataFrame:
@@ -111,14 +103,16 @@ def _read_kind(spark: SparkSession, plan: ReadPlan, kind: _Kind, reads: list[Fil
     files = [read.file for read in reads]
     columns = plan.table.columns
     if kind.mapping is None:
-        schema, values = _by_id(columns, stamped=kind.stamped, row_ids=located)
+        schema, values = by_id(columns, stamped=kind.stamped, row_ids=located)
         constants: list[tuple[Column, str]] = []
     else:
-        schema, values, constants = _by_name(columns, plan.mappings[kind.mapping])
+        schema, values, constants = by_name(columns, plan.mappings[kind.mapping])
     frame = spark.read.schema(schema).parquet(*[reader_path(file.path) for file in files])
     needs_place = kind.deletes or located or bool(constants)
-    place = [F.col("_metadata.file_path").alias(_PATH), F.col("_metadata.row_index").alias(_INDEX)] if needs_place else []
-    hidden = [name for name in (_STAMP, _OWN_ROW_ID) if name in schema.names]
+    place = (
+        [F.col("_metadata.file_path").alias(_PATH), F.col("_metadata.row_index").alias(_INDEX)] if needs_place else []
+    )
+    hidden = [name for name in (STAMP, OWN_ROW_ID) if name in schema.names]
     frame = frame.select(*(value.alias(f"__v{i}") for i, value in enumerate(values)), *hidden, *place)
     if located or constants:
         frame = frame.join(F.broadcast(_facts(spark, files, constants)), _PATH)
@@ -129,108 +123,10 @@ def _read_kind(spark: SparkSession, plan: ReadPlan, kind: _Kind, reads: list[Fil
         for i, column in enumerate(columns)
     ]
     if located:
-        own = F.col(_OWN_ROW_ID) if _OWN_ROW_ID in hidden else F.lit(None).cast("bigint")
+        own = F.col(OWN_ROW_ID) if OWN_ROW_ID in hidden else F.lit(None).cast("bigint")
         row_id = F.coalesce(own, F.col("__row_id_start") + F.col(_INDEX))
         out += [row_id.alias(ROW_ID), F.col(FILE_ID), F.col(_INDEX).alias(POSITION)]
     return frame.select(*out[: len(columns)], F.col(WEIGHT), *out[len(columns) :])
-
-
-# ---------------------------------------------------------------- columns
-def _by_id(columns: Sequence[Column], *, stamped: bool, row_ids: bool) -> tuple[t.StructType, list[Expr]]:
-    fields, values = [], []
-    for column in columns:
-        metadata: dict[str, object] = {types.FIELD_ID: column.id}
-        if (default := stored_default(column)) is not None:
-            metadata |= {"EXISTS_DEFAULT": default, "CURRENT_DEFAULT": default}
-        fields.append(t.StructField(f"__f{column.id}", types.stored(column, ids=True), True, metadata))
-        values.append(_show(F.col(f"__f{column.id}"), column))
-    if stamped:
-        fields.append(t.StructField(_STAMP, t.LongType(), True, {types.FIELD_ID: SNAPSHOT_FIELD}))
-    if row_ids:
-        fields.append(t.StructField(_OWN_ROW_ID, t.LongType(), True, {types.FIELD_ID: ROW_ID_FIELD}))
-    return t.StructType(fields), values
-
-
-def _by_name(
-    columns: Sequence[Column], mapping: tuple[NameMap, ...]
-) -> tuple[t.StructType, list[Expr], list[tuple[Column, str]]]:
-    """For files without field ids: names from the mapping; columns that live only in the path come as constants."""
-    by_target = {entry.target: entry for entry in mapping}
-    fields, values, constants = [], [], []
-    for column in columns:
-        entry = by_target.get(column.id)
-        if entry is None or entry.is_partition:
-            default = stored_default(column)
-            missing = F.lit(None).cast(types.stored(column, ids=False)) if default is None else F.expr(default)
-            values.append(_show(missing, column))
-            if entry is not None:
-                constants.append((column, entry.source))
-            continue
-        fields.append(t.StructField(entry.source, _named_type(column, entry), True))
-        value = _rename(F.col(f"`{entry.source.replace('`', '``')}`"), column, entry)
-        values.append(_show(value, column))
-    return t.StructType(fields), values, constants
-
-
-def _named_type(column: Column, entry: NameMap) -> t.DataType:
-    match column.type:
-        case "struct":
-            pairs = [(child, _entry_for(child, entry)) for child in column.children]
-            return t.StructType([t.StructField(e.source, _named_type(c, e), True) for c, e in pairs if e is not None])
-        case "list":
-            element = column.children[0]
-            return t.ArrayType(_named_type(element, _entry_for(element, entry) or entry), True)
-        case "map":
-            key, value = (_named_type(child, _entry_for(child, entry) or entry) for child in column.children)
-            return t.MapType(key, value, True)
-    return types.scalar(stored_type(column))
-
-
-def _entry_for(column: Column, entry: NameMap) -> NameMap | None:
-    return next((child for child in entry.children if child.target == column.id), None)
-
-
-def _rename(value: Expr, column: Column, entry: NameMap) -> Expr:
-    """A value with the file's field names → the same value with the table's."""
-    if column.type == "struct":
-        fields = []
-        for child in column.children:
-            inner = _entry_for(child, entry)
-            if inner is None:
-                default = stored_default(child)
-                missing = F.lit(None).cast(types.stored(child, ids=False)) if default is None else F.expr(default)
-                fields.append(missing.alias(child.name))
-            else:
-                fields.append(_rename(value.getField(inner.source), child, inner).alias(child.name))
-        return F.when(value.isNotNull(), F.struct(*fields))
-    if column.type == "list" and column.children[0].nested:
-        element = column.children[0]
-        return F.transform(value, lambda item: _rename(item, element, _entry_for(element, entry) or entry))
-    if column.type == "map" and column.children[1].nested:
-        inner_column = column.children[1]
-        inner_entry = _entry_for(inner_column, entry) or entry
-        return F.transform_values(value, lambda _, item: _rename(item, inner_column, inner_entry))
-    return value
-
-
-def _show(value: Expr, column: Column) -> Expr:
-    """Stored form → shown form; a no-op for all but UUID and HUGEINT, also inside nested columns."""
-    if not converts(column):
-        return value
-    match column.type:
-        case "struct":
-            fields = [_show(value.getField(child.name), child).alias(child.name) for child in column.children]
-            return F.when(value.isNotNull(), F.struct(*fields))
-        case "list":
-            return F.transform(value, lambda item: _show(item, column.children[0]))
-        case "map":
-            key, inner = column.children
-            shown = F.transform_keys(value, lambda k, _: _show(k, key))
-            return F.transform_values(shown, lambda _, v: _show(v, inner))
-        case "uuid":
-            groups = F.regexp_replace(F.lower(F.hex(value)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
-            return F.when(F.length(value) == 36, value.cast("string")).otherwise(groups)
-    return value.cast(types.shown(column))
 
 
 # ---------------------------------------------------------------- visibility
@@ -240,7 +136,7 @@ def _weigh(spark: SparkSession, plan: ReadPlan, kind: _Kind, files: list[DataFil
         return _weigh_both(spark, plan, kind, files, frame)
     end, weight, deleted = (plan.b, 1, "at_b") if kind.at_b else (plan.a, -1, "at_a")
     if kind.stamped:
-        frame = frame.where(F.col(_STAMP).isNull() | (F.col(_STAMP) <= end))
+        frame = frame.where(F.col(STAMP).isNull() | (F.col(STAMP) <= F.lit(end)))
     if kind.deletes:
         gone = _positions(spark, plan, files).where(deleted).select(_KEY)
         frame = frame.withColumn(_KEY, _key(F.col(_PATH), F.col(_INDEX)))
@@ -248,14 +144,14 @@ def _weigh(spark: SparkSession, plan: ReadPlan, kind: _Kind, files: list[DataFil
     return frame.withColumn(WEIGHT, F.lit(weight).cast("bigint"))
 
 
-def _weigh_both(
-    spark: SparkSession, plan: ReadPlan, kind: _Kind, files: list[DataFile], frame: DataFrame
-) -> DataFrame:
+def _weigh_both(spark: SparkSession, plan: ReadPlan, kind: _Kind, files: list[DataFile], frame: DataFrame) -> DataFrame:
     """Files live at both ends: only positions deleted in between, and rows stamped in between, have a weight."""
     visible = [F.lit(True), F.lit(True)]
     if kind.deletes:
-        ends = _positions(spark, plan, files).groupBy(_KEY).agg(
-            F.bool_or("at_a").alias("at_a"), F.bool_or("at_b").alias("at_b")
+        ends = (
+            _positions(spark, plan, files)
+            .groupBy(_KEY)
+            .agg(F.bool_or("at_a").alias("at_a"), F.bool_or("at_b").alias("at_b"))
         )
         if not kind.stamped:
             ends = ends.where("at_a <> at_b")
@@ -263,8 +159,8 @@ def _weigh_both(
         frame = frame.join(_hint(ends, plan), _KEY, "left" if kind.stamped else "inner")
         visible = [~F.coalesce(F.col(end), F.lit(False)) for end in ("at_a", "at_b")]
     if kind.stamped:
-        stamp = F.coalesce(F.col(_STAMP), F.lit(0))
-        visible = [seen & (stamp <= end) for seen, end in zip(visible, (plan.a, plan.b), strict=True)]
+        stamp = F.coalesce(F.col(STAMP), F.lit(0))
+        visible = [seen & (stamp <= F.lit(end)) for seen, end in zip(visible, (plan.a, plan.b), strict=True)]
     weight = visible[1].cast("bigint") - visible[0].cast("bigint")
     return frame.withColumn(WEIGHT, weight).where(F.col(WEIGHT) != 0)
 
@@ -276,15 +172,15 @@ def _key(path: Expr, position: Expr) -> Expr:
 def _positions(spark: SparkSession, plan: ReadPlan, files: list[DataFile]) -> DataFrame:
     """Deleted positions of these files: ``__key`` and whether deleted at each end. A position may come twice."""
     uris = _unique_uris(spark, files)
-    by_id = {file.id: uri for file, uri in zip(files, uris, strict=True)}
+    owners = {file.id: uri for file, uri in zip(files, uris, strict=True)}
     parts = []
-    if reads := [read for read in plan.deletes if read.file.data_file_id in by_id]:
-        parts.append(_positions_in_files(spark, reads, by_id))
-    if inlined := [delete for delete in plan.inlined_deletes if delete.data_file_id in by_id]:
+    if reads := [read for read in plan.deletes if read.file.data_file_id in owners]:
+        parts.append(_positions_in_files(spark, reads, owners))
+    if inlined := [delete for delete in plan.inlined_deletes if delete.data_file_id in owners]:
         a = -1 if plan.a is None else plan.a
         table = pa.table(
             {
-                _KEY: pa.array([_key_of(by_id[d.data_file_id], d.position) for d in inlined], pa.int64()),
+                _KEY: pa.array([_key_of(owners[d.data_file_id], d.position) for d in inlined], pa.int64()),
                 "at_a": pa.array([d.begin <= a for d in inlined], pa.bool_()),
                 "at_b": pa.array([d.begin <= plan.b for d in inlined], pa.bool_()),
             }
@@ -293,23 +189,27 @@ def _positions(spark: SparkSession, plan: ReadPlan, files: list[DataFile]) -> Da
     return parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
 
 
-def _positions_in_files(spark: SparkSession, reads: list[DeleteRead], by_id: dict[int, str]) -> DataFrame:
+def _positions_in_files(spark: SparkSession, reads: list[DeleteRead], owners: dict[int, str]) -> DataFrame:
     # The catalog says which data file a delete file belongs to; the path inside the file is not trusted.
     facts = pa.table(
         {
             _PATH: pa.array([spark_uri(spark, read.file.path) for read in reads], pa.string()),
-            "__crc": pa.array([zlib.crc32(by_id[read.file.data_file_id].encode()) for read in reads], pa.int64()),
+            "__crc": pa.array([zlib.crc32(owners[read.file.data_file_id].encode()) for read in reads], pa.int64()),
             "cut_a": pa.array([read.cut_a for read in reads], pa.int64()),
             "cut_b": pa.array([read.cut_b for read in reads], pa.int64()),
         }
     )
     schema = t.StructType([t.StructField("pos", t.LongType()), t.StructField(SNAPSHOT_NAME, t.LongType())])
     frame = spark.read.schema(schema).parquet(*[reader_path(read.file.path) for read in reads])
-    frame = frame.select("pos", F.coalesce(SNAPSHOT_NAME, F.lit(0)).alias(_STAMP), F.col("_metadata.file_path").alias(_PATH))
+    frame = frame.select(
+        "pos", F.coalesce(SNAPSHOT_NAME, F.lit(0)).alias(STAMP), F.col("_metadata.file_path").alias(_PATH)
+    )
     frame = frame.join(F.broadcast(spark.createDataFrame(facts)), _PATH)
     key = F.shiftleft(F.col("__crc"), 32).bitwiseOR(F.col("pos"))
     return frame.select(
-        key.alias(_KEY), (F.col(_STAMP) <= F.col("cut_a")).alias("at_a"), (F.col(_STAMP) <= F.col("cut_b")).alias("at_b")
+        key.alias(_KEY),
+        (F.col(STAMP) <= F.col("cut_a")).alias("at_a"),
+        (F.col(STAMP) <= F.col("cut_b")).alias("at_b"),
     )
 
 
@@ -353,54 +253,11 @@ def _hive_value(path: str, name: str) -> str | None:
     raise CatalogInconsistent(f"the path {path} has no value for its partition column {name!r}")
 
 
-def reader_path(path: str) -> str:
-    """A path for ``spark.read``: s3 through s3a, and characters that Hadoop takes for a pattern escaped."""
-    path = re.sub(r"^s3://", "s3a://", path)
-    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
-
-
-def spark_uri(spark: SparkSession, path: str) -> str:
-    """A path as ``_metadata.file_path`` spells it: a java.net.URI of which only illegal characters are quoted."""
-    scheme, separator, rest = path.partition("://")
-    if not separator:
-        return _prefix(spark, path, "") + _quote(path)
-    authority, _, tail = rest.partition("/")
-    root = f"{'s3a' if scheme == 's3' else scheme}://{authority}"
-    return _prefix(spark, path, root) + _quote("/" + tail)
-
-
-_prefixes: dict[tuple[int, str], str] = {}
-
-
-def _prefix(spark: SparkSession, path: str, root: str) -> str:
-    """What stands before the path, learned from Spark itself once per root: ``file:`` in one release, ``file://`` in
-    another. A wrong guess would lose deletes without a word."""
-    known = _prefixes.get((id(spark), root))
-    if known is not None:
-        return known
-    tail = _quote(path.removeprefix(re.sub("^s3a:", "s3:", root)))
-    row = spark.read.schema(t.StructType([])).parquet(reader_path(path)).select("_metadata.file_path").first()
-    if row is None:  # a file without rows has no positions either
-        return root or "file:"
-    if not row[0].endswith(tail):
-        raise InternalError(f"Spark names the file {path} as {row[0]}, which does not end in {tail}")
-    return _prefixes.setdefault((id(spark), root), row[0].removesuffix(tail))
-
-
-_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-!.~'()*,;:$&+=/@")
-
-
-def _quote(path: str) -> str:
-    out = []
-    for char in re.sub("/+", "/", path):
-        legal = char in _LEGAL or (ord(char) > 127 and char.isprintable() and not char.isspace())
-        out.append(char if legal else "".join(f"%{byte:02X}" for byte in char.encode()))
-    return "".join(out)
-
-
 def _inlined_frame(spark: SparkSession, plan: ReadPlan, table: pa.Table, located: bool) -> DataFrame:
     fields = [t.StructField(WEIGHT, t.LongType()), t.StructField(ROW_ID, t.LongType())]
     fields += [t.StructField(column.name, types.shown(column)) for column in plan.table.columns]
     frame = spark.createDataFrame(table, t.StructType(fields))
-    extra = [F.col(ROW_ID), *(F.lit(None).cast("bigint").alias(name) for name in (FILE_ID, POSITION))] if located else []
+    extra = (
+        [F.col(ROW_ID), *(F.lit(None).cast("bigint").alias(name) for name in (FILE_ID, POSITION))] if located else []
+    )
     return frame.select(*_names(plan.table.columns), WEIGHT, *extra)

@@ -37,7 +37,10 @@ def stored(column: Column, *, ids: bool) -> t.DataType:
     match column.type:
         case "struct":
             return t.StructType(
-                [t.StructField(c.name, stored(c, ids=ids), True, {FIELD_ID: c.id} if ids else {}) for c in column.children]
+                [
+                    t.StructField(c.name, stored(c, ids=ids), True, {FIELD_ID: c.id} if ids else {})
+                    for c in column.children
+                ]
             )
         case "list":
             return t.ArrayType(stored(column.children[0], ids=ids), True)

@@ -1,0 +1,197 @@
+"""The door for Python: ``lakemill.open()`` gives a lake, a lake gives tables, a table gives DataFrames.
+
+    lake = lakemill.open("my-lake")
+    orders = lake.table("main.orders")
+    orders.scan(at=12, where="day >= '2026-01-01'")   # a Spark DataFrame
+    orders.delta(12, 20)                              # its columns and __weight
+    orders.append(frame)                              # published as one snapshot
+
+It wires settings, PostgreSQL, DuckDB and Spark together, each opened when first needed, and owns them until
+``close()``. What to read is decided in ``lake/scan.py``, how in ``spark/inputs.py``, how to write in ``runtime/write.py``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from lakemill.core.scan import ReadPlan, Snapshot, TableAt
+from lakemill.errors import BadArgument
+from lakemill.lake import duck as duckdb
+from lakemill.lake.catalog import reading
+from lakemill.lake.inlined import inlined_table
+from lakemill.lake.publish import Publisher
+from lakemill.lake.scan import Lakefront, Recorded, count_rows, plan_delta, plan_scan
+from lakemill.lake.stamps import Stamps
+from lakemill.settings import Settings
+from lakemill.spark import session
+from lakemill.spark.inputs import delta_frame, scan_frame
+from lakemill.store import db
+from lakemill.store.embedded import store_dsn
+from lakemill.store.migrate import migrate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def open(place: str | Path | Settings | None = None, *, flags: Mapping[str, object] | None = None) -> Lake:
+    """Open the lake whose ``lakemill.toml`` is in this folder or above it, or that these settings describe."""
+    settings = place if isinstance(place, Settings) else Settings.load(Path(place) if place else None, flags)
+    return Lake(settings)
+
+
+class Lake:
+    """One open lake. Use it from one thread at a time, or open one per thread: they share the Spark session."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.dsn = store_dsn(settings)
+        self._lock = threading.RLock()
+        self._stamps: Stamps | None = None
+        with self.catalog():  # refuse what is no lake of ours before anything of ours is written
+            pass
+        migrate(self.conn, settings.lake.catalog_schema)
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Lake({self.settings.data_path!r})"
+
+    def close(self) -> None:
+        """Close this lake's connections; the Spark session of the process stays."""
+        for name in ("conn", "duck", "publisher"):
+            opened = self.__dict__.pop(name, None)
+            if opened is not None:
+                opened.close()
+
+    # ------------------------------------------------------------ parts
+    @cached_property
+    def conn(self) -> psycopg.Connection[Any]:
+        """This lake's PostgreSQL connection."""
+        return db.connect(self.dsn, connect_timeout=self.settings.lake.connect_timeout.total_seconds())
+
+    @cached_property
+    def duck(self) -> duckdb.Connection:
+        """A DuckDB connection with the lake attached as ``lake`` and in use."""
+        return duckdb.connect(self.settings, self.dsn)
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        timeout = self.settings.lake.connect_timeout.total_seconds()
+        return Publisher(
+            lambda: db.connect(self.dsn, connect_timeout=timeout),
+            self.settings.publish,
+            catalog_schema=self.settings.lake.catalog_schema,
+        )
+
+    @property
+    def spark(self) -> SparkSession:
+        """The process's Spark session, started when first asked for."""
+        return session.start(self.settings)
+
+    @property
+    def front(self) -> Lakefront:
+        if self._stamps is None:
+            self._stamps = Stamps(self.duck)
+        return Lakefront(self.conn, self.settings.lake.catalog_schema, self._stamps)
+
+    def catalog(self) -> Any:
+        """A ``Catalog`` over one consistent state: ``with lake.catalog() as catalog: …``."""
+        return reading(self.conn, self.settings.lake.catalog_schema)
+
+    # ------------------------------------------------------------ what users ask
+    def snapshot(self, snapshot_id: int | None = None) -> Snapshot:
+        """The newest snapshot, or the one with this id."""
+        with self.catalog() as catalog:
+            found: Snapshot = catalog.head() if snapshot_id is None else catalog.snapshot(snapshot_id)
+            return found
+
+    def table(self, name: str) -> Table:
+        """A table by ``name`` or ``schema.name``; whether it exists is asked when it is used."""
+        schema, table = split_name(name)
+        return Table(self, schema, table)
+
+    def sql(self, statement: str, parameters: Sequence[Any] | None = None) -> duckdb.Connection:
+        """Run a statement by DuckDB on the lake; fetch from what is returned."""
+        with duckdb.explained():
+            return self.duck.execute(statement, parameters or [])
+
+
+class Table:
+    """A table of a lake, by name: what is read is decided anew at every call."""
+
+    def __init__(self, lake: Lake, schema: str, name: str) -> None:
+        self.lake, self.schema, self.name = lake, schema, name
+
+    def __repr__(self) -> str:
+        return f"Table({self.schema}.{self.name})"
+
+    def describe(self, at: int | None = None) -> TableAt:
+        """Id, path and columns at a snapshot."""
+        with self.lake.catalog() as catalog:
+            snapshot = catalog.head() if at is None else catalog.snapshot(at)
+            found: TableAt = catalog.table(self.schema, self.name, snapshot.id)
+            return found
+
+    # ------------------------------------------------------------ reading
+    def scan(self, at: int | None = None, where: str | None = None) -> DataFrame:
+        """The rows at a snapshot (the newest when None).
+
+        ``where`` is a Spark SQL condition; files that its comparisons with literals rule out are never opened.
+        """
+        return self.frame(self.plan_scan(at, where), where)
+
+    def delta(self, a: int, b: int | None = None, recorded: Recorded | None = None) -> DataFrame:
+        """What changed over (a, b], in the columns of b, with ``__weight``: copies at b minus copies at a."""
+        return self.frame(self.plan_delta(a, b, recorded))
+
+    def plan_scan(self, at: int | None = None, where: str | None = None) -> ReadPlan:
+        """What a scan would read; costs PostgreSQL only."""
+        return plan_scan(self.lake.front, self.schema, self.name, at, where)
+
+    def plan_delta(self, a: int, b: int | None = None, recorded: Recorded | None = None) -> ReadPlan:
+        """What a delta would read, counted, after every check that can be made before Spark is asked."""
+        return plan_delta(self.lake.front, self.schema, self.name, a, b, recorded)
+
+    def frame(self, plan: ReadPlan, where: str | None = None, *, located: bool = False) -> DataFrame:
+        """The DataFrame of a plan."""
+        inlined = [inlined_table(self.lake.duck, rows, plan.table.columns, plan.b) for rows in plan.inlined_rows]
+        if plan.a is not None:
+            return delta_frame(self.lake.spark, plan, inlined)
+        frame = scan_frame(self.lake.spark, plan, inlined, located=located)
+        return frame.where(where) if where else frame
+
+    def count(self, at: int | None = None) -> int:
+        """Visible rows at a snapshot, from the catalog; no Spark job."""
+        with self.lake.catalog() as catalog:
+            snapshot = catalog.head() if at is None else catalog.snapshot(at)
+            return count_rows(
+                catalog, self.lake.front.stamps, catalog.table(self.schema, self.name, snapshot.id), snapshot
+            )
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """``orders`` or ``sales.orders``; parts in double quotes may hold dots."""
+    parts, quoted = [""], False
+    for char in name.strip():
+        if char == '"':
+            quoted = not quoted
+        elif char == "." and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += char
+    if quoted or len(parts) > 2 or not all(parts):
+        raise BadArgument(f"{name!r} is not a table name; write table or schema.table")
+    return ("main", parts[0]) if len(parts) == 1 else (parts[0], parts[1])

@@ -1,0 +1,124 @@
+"""A table's columns as Spark reads them from one kind of file: by field id, or by the names of a mapping.
+
+Gives the schema for the Parquet reader and, per column, the expression that turns what was read (*stored* form, names
+and field order of the file) into what the user gets (*shown* form). Missing columns take their initial default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column as Expr
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+
+from lakemill.core.schema import (
+    ROW_ID_FIELD,
+    SNAPSHOT_FIELD,
+    Column,
+    NameMap,
+    converts,
+    quote_spark,
+    stored_default,
+    stored_type,
+)
+from lakemill.spark import types
+
+STAMP, OWN_ROW_ID = "__stamp", "__own_row_id"
+
+
+def by_id(columns: Sequence[Column], *, stamped: bool, row_ids: bool) -> tuple[t.StructType, list[Expr]]:
+    fields, values = [], []
+    for column in columns:
+        metadata: dict[str, object] = {types.FIELD_ID: column.id}
+        if (default := stored_default(column)) is not None:
+            metadata |= {"EXISTS_DEFAULT": default, "CURRENT_DEFAULT": default}
+        fields.append(t.StructField(f"__f{column.id}", types.stored(column, ids=True), True, metadata))
+        values.append(_show(F.col(f"__f{column.id}"), column))
+    if stamped:
+        fields.append(t.StructField(STAMP, t.LongType(), True, {types.FIELD_ID: SNAPSHOT_FIELD}))
+    if row_ids:
+        fields.append(t.StructField(OWN_ROW_ID, t.LongType(), True, {types.FIELD_ID: ROW_ID_FIELD}))
+    return t.StructType(fields), values
+
+
+def by_name(
+    columns: Sequence[Column], mapping: tuple[NameMap, ...]
+) -> tuple[t.StructType, list[Expr], list[tuple[Column, str]]]:
+    """For files without field ids: names from the mapping; columns that live only in the path come as constants."""
+    by_target = {entry.target: entry for entry in mapping}
+    fields, values, constants = [], [], []
+    for column in columns:
+        entry = by_target.get(column.id)
+        if entry is None or entry.is_partition:
+            default = stored_default(column)
+            missing = F.lit(None).cast(types.stored(column, ids=False)) if default is None else F.expr(default)
+            values.append(_show(missing, column))
+            if entry is not None:
+                constants.append((column, entry.source))
+            continue
+        fields.append(t.StructField(entry.source, _named_type(column, entry), True))
+        value = _rename(F.col(quote_spark(entry.source)), column, entry)
+        values.append(_show(value, column))
+    return t.StructType(fields), values, constants
+
+
+def _named_type(column: Column, entry: NameMap) -> t.DataType:
+    match column.type:
+        case "struct":
+            pairs = [(child, _entry_for(child, entry)) for child in column.children]
+            return t.StructType([t.StructField(e.source, _named_type(c, e), True) for c, e in pairs if e is not None])
+        case "list":
+            element = column.children[0]
+            return t.ArrayType(_named_type(element, _entry_for(element, entry) or entry), True)
+        case "map":
+            key, value = (_named_type(child, _entry_for(child, entry) or entry) for child in column.children)
+            return t.MapType(key, value, True)
+    return types.scalar(stored_type(column))
+
+
+def _entry_for(column: Column, entry: NameMap) -> NameMap | None:
+    return next((child for child in entry.children if child.target == column.id), None)
+
+
+def _rename(value: Expr, column: Column, entry: NameMap) -> Expr:
+    """A value with the file's field names → the same value with the table's."""
+    if column.type == "struct":
+        fields = []
+        for child in column.children:
+            inner = _entry_for(child, entry)
+            if inner is None:
+                default = stored_default(child)
+                missing = F.lit(None).cast(types.stored(child, ids=False)) if default is None else F.expr(default)
+                fields.append(missing.alias(child.name))
+            else:
+                fields.append(_rename(value.getField(inner.source), child, inner).alias(child.name))
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if column.type == "list" and column.children[0].nested:
+        element = column.children[0]
+        return F.transform(value, lambda item: _rename(item, element, _entry_for(element, entry) or entry))
+    if column.type == "map" and column.children[1].nested:
+        inner_column = column.children[1]
+        inner_entry = _entry_for(inner_column, entry) or entry
+        return F.transform_values(value, lambda _, item: _rename(item, inner_column, inner_entry))
+    return value
+
+
+def _show(value: Expr, column: Column) -> Expr:
+    """Stored form → shown form; a no-op for all but UUID and HUGEINT, also inside nested columns."""
+    if not converts(column):
+        return value
+    match column.type:
+        case "struct":
+            fields = [_show(value.getField(child.name), child).alias(child.name) for child in column.children]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case "list":
+            return F.transform(value, lambda item: _show(item, column.children[0]))
+        case "map":
+            key, inner = column.children
+            shown = F.transform_keys(value, lambda k, _: _show(k, key))
+            return F.transform_values(shown, lambda _, v: _show(v, inner))
+        case "uuid":
+            groups = F.regexp_replace(F.lower(F.hex(value)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
+            return F.when(F.length(value) == 36, value.cast("string")).otherwise(groups)
+    return value.cast(types.shown(column))
