@@ -64,7 +64,7 @@ def parse_duration(value: object) -> object:
 
 
 def parse_size(value: object) -> object:
-    """``'512MB'`` (powers of ten, as DuckDB reads it), ``'512MiB'`` or ``'512m'`` (powers of two); a number is bytes."""
+    """``'512MB'`` (powers of ten, as in DuckDB), ``'512MiB'`` or ``'512m'`` (powers of two); a number is bytes."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(value).strip().lower())
@@ -178,6 +178,9 @@ class SparkSettings(_Group):
     shuffle_partitions: int = Field(
         0, ge=0, description="Partitions of a shuffle; 0: 2 in `small`, 3 a core in `batch`."
     )
+    log_level: Literal["off", "error", "warn", "info"] = Field(
+        "off", description="How much Spark itself says on stderr."
+    )
     packages_dir: Path | None = Field(
         None, description="Folder with the jars for S3, for machines without a network; else Spark fetches them."
     )
@@ -195,7 +198,7 @@ class DuckSettings(_Group):
 class PublishSettings(_Group):
     idle_timeout: Duration = Field(
         timedelta(seconds=5),
-        description="A publisher that pauses longer than this inside its transaction loses it, so as not to block others.",
+        description="A publisher that pauses longer inside its transaction loses it, so as not to block others.",
     )
     statement_timeout: Duration = Field(
         timedelta(seconds=60), description="Longest single statement of a publish, waiting for other commits included."

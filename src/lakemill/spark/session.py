@@ -81,11 +81,12 @@ def stop() -> None:
 def launch_conf(settings: Settings) -> dict[str, str]:
     """All configuration of a session whose JVM starts here."""
     spark = settings.spark
-    log = Path(__file__).with_name("log4j2.properties")
+    log = Path(__file__).with_name("log4j2.properties").as_uri()
+    logging = f"-Dlog4j2.configurationFile={log} -Dlakemill.log.level={spark.log_level}"
     conf = {
         "spark.app.name": "lakemill",
         "spark.driver.memory": spark.driver_memory,
-        "spark.driver.extraJavaOptions": f"{PROFILES[spark.profile]} -Dlog4j2.configurationFile={log.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{PROFILES[spark.profile]} {logging}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",

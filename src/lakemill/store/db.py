@@ -36,7 +36,7 @@ def connect(
     if version < OLDEST_SERVER:
         connection.close()
         raise UnsupportedVersion(
-            f"PostgreSQL at {where(dsn)} is version {version // 10000}, Lakemill needs {OLDEST_SERVER // 10000} or newer",
+            f"PostgreSQL at {where(dsn)} is version {version // 10000}, not {OLDEST_SERVER // 10000} or newer",
             remedy="use a newer server, or leave lake.postgres empty for the embedded one",
         )
     return connection
@@ -62,5 +62,6 @@ def where(dsn: str) -> str:
 def reason(error: BaseException) -> str:
     """A driver's message in one line without secrets."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(("Is the server running", "Multiple connection attempts"))]
+    noise = ("Is the server running", "Multiple connection attempts", "- host:")
+    told = [line for line in lines if not line.startswith(noise)]
     return without_password("; ".join(told)) or type(error).__name__

@@ -1,0 +1,170 @@
+"""What every test may ask for: a PostgreSQL, a fresh database, a lake, a Spark session.
+
+One embedded server (durability off) serves all xdist workers of a run; the first one starts it, the last one removes
+it. `LAKEMILL_TEST_POSTGRES` names another server instead. Tests that use `spark` are put into one xdist group, so that
+one worker has the only JVM; those marked `s3` have a group, and a JVM, of their own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from lakemill.lake import duck
+from lakemill.settings import Settings
+from lakemill.store.embedded import EmbeddedPostgres
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"spark", "spark_session"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker("spark")
+        if item.get_closest_marker("spark") or item.get_closest_marker("s3"):
+            item.add_marker(pytest.mark.xdist_group("s3" if item.get_closest_marker("s3") else "spark"))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # the longest group first; else as they were
+
+
+# ---------------------------------------------------------------- PostgreSQL
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[str]:
+    """DSN of a PostgreSQL that this run may fill with databases."""
+    given = os.environ.get("LAKEMILL_TEST_POSTGRES")
+    if given:
+        yield given
+        return
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+    server = EmbeddedPostgres(shared / "postgres", fast=True)
+    with _counted(shared / "postgres-users", +1):
+        dsn = server.start()
+    yield dsn
+    with _counted(shared / "postgres-users", -1) as users:
+        if users == 0:
+            server.remove()
+
+
+@pytest.fixture(scope="session")
+def worker_id(request: pytest.FixtureRequest) -> str:
+    """xdist's own fixture, which is not there when xdist is off."""
+    return str(getattr(request.config, "workerinput", {}).get("workerid", "master"))
+
+
+@contextmanager
+def _counted(file: Path, change: int) -> Iterator[int]:
+    """Count the workers that use the server, under a lock that is held for the body."""
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        users = int(os.read(handle, 20) or b"0") + change
+        os.pwrite(handle, f"{users:<19}".encode(), 0)
+        yield users
+    finally:
+        os.close(handle)
+
+
+@pytest.fixture
+def database(postgres: str) -> Iterator[str]:
+    """DSN of a fresh database, dropped after the test."""
+    with new_database(postgres) as dsn:
+        yield dsn
+
+
+@contextmanager
+def new_database(server: str) -> Iterator[str]:
+    name = f"t_{secrets.token_hex(6)}"
+    words = sql.Identifier(name)
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(words))
+    try:
+        yield make_conninfo(server, dbname=name)
+    finally:
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(words))
+
+
+# ---------------------------------------------------------------- lakes
+@dataclass(frozen=True, slots=True)
+class TestLake:
+    """A lake that exists: its settings, its database, its data path; `duck()` opens a stock DuckDB on it."""
+
+    __test__ = False
+
+    settings: Settings
+    dsn: str
+    data_path: str
+
+    def duck(self, **options: Any) -> duck.Connection:
+        return duck.connect(self.settings, self.dsn, **options)
+
+
+MakeLake = Callable[..., TestLake]
+
+
+@pytest.fixture
+def lake_root(tmp_path: Path) -> Path:
+    """The folder of a lake to be."""
+    root = tmp_path / "lake"
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+def make_lake(postgres: str, tmp_path: Path) -> Iterator[MakeLake]:
+    """Makes lakes: `make_lake(inline=0)`; `flags` are settings, such as ``{"spark.profile": "batch"}``."""
+    opened: list[Any] = []
+
+    def make(*, inline: int = 0, flags: dict[str, object] | None = None) -> TestLake:
+        context = new_database(postgres)
+        dsn = context.__enter__()
+        opened.append(context)
+        root = tmp_path / f"lake{len(opened)}"
+        root.mkdir()
+        (root / "lakemill.toml").write_text(f"[lake]\npostgres = {dsn!r}\n")
+        settings = Settings.load(root, {"duck.threads": 2, **(flags or {})})
+        with duck.connect(settings, dsn, create=True, inline=inline) as connection:
+            connection.execute("CALL lake.set_option('data_inlining_row_limit', ?)", [inline])
+        return TestLake(settings, dsn, settings.data_path)
+
+    yield make
+    for context in reversed(opened):
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def lake(make_lake: MakeLake) -> TestLake:
+    """A lake without inlining, as Lakemill makes them."""
+    return make_lake()
+
+
+# ---------------------------------------------------------------- Spark
+@pytest.fixture(scope="session")
+def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The worker's only Spark session."""
+    from lakemill.spark import session
+
+    root = tmp_path_factory.mktemp("spark")
+    flags = {"spark.master": "local[2]", "spark.conf": {"spark.sql.warehouse.dir": str(root / "warehouse")}}
+    yield session.start(Settings.load(root, flags))
+    session.stop()
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def spark(spark_session: Any) -> Iterator[Any]:
+    """The session, with the temporary views that a test made removed after it."""
+    yield spark_session
+    for table in spark_session.catalog.listTables():
+        if table.isTemporary:
+            spark_session.catalog.dropTempView(table.name)
