@@ -1,0 +1,440 @@
+"""A random history, written by stock DuckDB and drawn from a seed.
+
+Two or three writers, each a DuckDB instance of its own, take turns in one thread; their transactions stay open over
+each other's commits. After every commit the whole lake is read by a plain SELECT from a connection that never writes,
+and that is the truth for the new snapshot. What a transaction saw before it committed says what the truth must be;
+where the extension disagrees with itself, the table counts as lost from there on. Statements that it refuses are
+counted, and part of the history.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+import duckdb
+import psycopg
+
+from tests.fuzz import statements
+from tests.fuzz.sandbox import Sandbox, fetch, parse_default
+from tests.fuzz.statements import Model, Numbers, Statement
+from tests.fuzz.truth import Bag, Column, Defaults, State, Truth, canonical_rows, convert, difference, plus
+from tests.fuzz.values import quote
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit of ours: who made it, what it started from, and which tables it deleted from."""
+
+    snapshot: int
+    start: int
+    deleted_from: frozenset[str]
+    kinds: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class History:
+    """All that a check needs to know; can be sent between processes."""
+
+    seed: int
+    kind: str
+    name: str
+    root: Path
+    inline_rows: int
+    truth: Truth = field(default_factory=Truth)
+    commits: list[Commit] = field(default_factory=list)
+    operations: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    log: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Transaction:
+    start: int
+    models: dict[str, Model]
+    touched: set[str] = field(default_factory=set)
+    deleted_from: set[str] = field(default_factory=set)
+    shaped: set[str] = field(default_factory=set)
+    kinds: list[str] = field(default_factory=list)
+    wrote: bool = False
+
+
+@dataclass(slots=True)
+class Writer:
+    number: int
+    connection: duckdb.DuckDBPyConnection
+    open: Transaction | None = None
+
+
+class Machine:
+    """The lake, its writers and its reader while a history is being written."""
+
+    def __init__(self, seed: int, kind: str, server: str, root: Path) -> None:
+        self.rng = Random(seed)  # noqa: S311
+        self.box = Sandbox.create(server, f"fuzz_{kind}_{seed}", root)
+        inline = self.rng.choice((0, 0, 10, 25, 100))
+        self.history = History(seed, kind, self.box.name, self.box.root, inline)
+        self.models: dict[str, Model] = {}
+        self.numbers: dict[str, Numbers] = {}
+        self.given: dict[str, list[str]] = {}
+        self.rewrites = self.rng.random() < 0.25
+        self.writers = [Writer(1, self.box.connect("w1", inline))]
+        self.writers += [Writer(n, self.box.connect(f"w{n}")) for n in range(2, 3 + (self.rng.random() < 0.3))]
+        self.reader = self.box.connect("reader")
+        self.defaults = Defaults(lambda type_, text: parse_default(self.reader, type_, text))
+
+    # ------------------------------------------------------------ truth
+    def capture(self, commit: Transaction | None, views: dict[str, list[tuple[object, ...]]]) -> None:
+        """Read the head, compare it with what it must be, and record it."""
+        truth, head = self.history.truth, self.box.head()
+        before = max(truth.states, default=-1)
+        try:
+            states = self.box.states(self.reader)
+        except duckdb.Error as error:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.reader))
+            self.reader = self.box.connect("reader")
+            try:
+                states = self.box.states(self.reader)
+            except duckdb.Error:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.reader))
+                for name in self.box.tables():
+                    truth.lose(name, head, f"head unreadable: {first_line(error)}")
+                return
+        for name, state in states.items():
+            expected = self.expected(name, state.columns, commit, views, before)
+            if expected is not None and expected != state.rows:
+                off = sum(abs(w) for w in difference(state.rows, expected).values())
+                kinds = "+".join(commit.kinds) if commit else "upkeep"
+                truth.lose(name, head, f"{kinds}: {off} rows differ from what the transaction saw")
+        truth.states[head] = states
+        if commit is not None and head > before:
+            self.history.commits.append(
+                Commit(head, commit.start, frozenset(commit.deleted_from), tuple(commit.kinds))
+            )
+
+    def expected(
+        self,
+        name: str,
+        columns: tuple[Column, ...],
+        commit: Transaction | None,
+        views: dict[str, list[tuple[object, ...]]],
+        before: int,
+    ) -> Bag | None:
+        """The head before, plus what the transaction changed from where it started; None where it can't be known."""
+        states = self.history.truth.states
+        last = states.get(before, {}).get(name)
+        if last is None:
+            return None
+        base = convert(last, columns, self.defaults)
+        if commit is None or name not in commit.touched:
+            return base
+        if name in commit.shaped:  # inside it the extension forgets initial defaults, so only its data says little
+            return base if not commit.wrote else None
+        if name not in views:
+            return None
+        start = states.get(commit.start, {}).get(name)
+        if start is None:
+            return None
+        seen = State(start.table_id, start.columns, canonical_rows(start.columns, views[name]))
+        after = plus(
+            base, difference(convert(seen, columns, self.defaults), convert(start, columns, self.defaults))
+        )
+        return after if after is not None else Counter({("less than no rows",): 1})
+
+    # ------------------------------------------------------------ one statement
+    def run(self, writer: Writer, statement: Statement) -> bool:
+        """One statement of a transaction; on refusal the transaction is rolled back."""
+        transaction = writer.open
+        assert transaction is not None
+        self.note(writer, statement.sql)
+        try:
+            writer.connection.execute(statement.sql).fetchall()
+        except duckdb.Error as error:
+            self.refuse(statement.kind, error)
+            self.give_up(writer, error)
+            return False
+        name = statement.model.name
+        transaction.touched.add(name)
+        transaction.kinds.append(statement.kind)
+        if statement.deletes:
+            transaction.deleted_from.add(name)
+        if statement.model != transaction.models.get(name):
+            transaction.shaped.add(name)
+            transaction.models[name] = statement.model
+        else:
+            transaction.wrote = True
+        return True
+
+    def begin(self, writer: Writer) -> None:
+        self.note(writer, "BEGIN")
+        writer.connection.execute("BEGIN")
+        row = writer.connection.execute("SELECT id FROM lake.current_snapshot()").fetchone()
+        writer.open = Transaction(int(row[0]) if row else -1, dict(self.models))
+
+    def commit(self, writer: Writer, look: bool = True) -> bool:
+        transaction = writer.open
+        assert transaction is not None
+        views = {}
+        for name in transaction.touched if look else ():
+            columns = ", ".join(quote(n) for n, _ in transaction.models[name].columns)
+            with suppress(duckdb.Error):
+                views[name] = fetch(writer.connection, f"SELECT {columns} FROM {quote(name)}")
+        self.note(writer, "COMMIT")
+        try:
+            writer.connection.execute("COMMIT")
+        except duckdb.Error as error:
+            self.refuse("commit of " + "+".join(sorted(set(transaction.kinds))), error)
+            self.give_up(writer, error)
+            return False
+        writer.open = None
+        self.history.operations.update(transaction.kinds)
+        self.history.operations["transaction"] += 1
+        if self.box.head() > transaction.start + 1:
+            self.history.operations["commit over another's commit"] += 1
+        for name in transaction.shaped:
+            self.models[name] = transaction.models[name]
+        self.capture(transaction, views)
+        return True
+
+    def give_up(self, writer: Writer, error: duckdb.Error) -> None:
+        if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+            self.abandon(writer)
+        else:
+            self.roll_back(writer)
+
+    def roll_back(self, writer: Writer) -> None:
+        writer.open = None
+        try:
+            writer.connection.execute("ROLLBACK")
+        except duckdb.TransactionException:
+            return  # the failed COMMIT ended it
+        except duckdb.Error:  # an INTERNAL error invalidates the whole instance
+            self.abandon(writer)
+
+    def abandon(self, writer: Writer) -> None:
+        """Replace a writer as after a crash. Closing an invalidated instance aborts the process, so it is leaked."""
+        self.history.operations["writer died of an INTERNAL error"] += 1
+        writer.open = None
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(writer.connection))
+        self.box.end_sessions(f"w{writer.number}")
+        writer.connection = self.box.connect(f"w{writer.number}")
+
+    def upkeep(self, writer: Writer, kind: str, sql: str) -> None:
+        """A maintenance call: content must stay what it is, at every snapshot."""
+        self.note(writer, sql)
+        try:
+            writer.connection.execute(sql).fetchall()
+        except duckdb.Error as error:
+            self.refuse(kind, error)
+            self.give_up(writer, error)
+            return
+        self.history.operations[kind] += 1
+        self.capture(None, {})
+
+    # ------------------------------------------------------------ records
+    def note(self, writer: Writer, sql: str) -> None:
+        self.history.log.append(f"{self.box.head():>3} w{writer.number} {sql}")
+
+    def refuse(self, kind: str, error: Exception) -> None:
+        line = first_line(error)
+        self.history.log.append(f"       refused: {line}")
+        self.history.refused[f"{kind}: {shorten(line)}"] += 1
+
+    def close(self) -> None:
+        for connection in (self.reader, *(w.connection for w in self.writers)):
+            with suppress(duckdb.Error):
+                connection.close()
+        self.box.catalog.close()
+
+
+# ---------------------------------------------------------------- the course of a history
+def write_history(seed: int, server: str, root: Path) -> History:
+    with machine(seed, "stock", server, root) as it:
+        prepare(it)
+        for _ in range(it.rng.randint(8, 24)):
+            if it.history.truth.lost:
+                break
+            step(it)
+        finish(it)
+        return it.history
+
+
+@contextmanager
+def machine(seed: int, kind: str, server: str, root: Path) -> Iterator[Machine]:
+    it = Machine(seed, kind, server, root)
+    try:
+        yield it
+    finally:
+        it.close()
+
+
+def prepare(it: Machine) -> None:
+    """One or two tables, some of them partitioned, with first rows."""
+    it.history.truth.states[it.box.head()] = {}
+    for name in ("t", "o")[: it.rng.choice((1, 2, 2, 2))]:
+        it.numbers[name] = Numbers()
+        it.given[name] = []
+        single(it, it.writers[0], lambda name=name: statements.create(name, it.rng, it.history.inline_rows > 0))  # type: ignore[misc]
+        if it.rng.random() < 0.3:
+            single(it, it.writers[0], lambda name=name: statements.partition(it.models[name], it.rng, it.numbers[name]))  # type: ignore[misc]
+        single(it, it.writers[0], lambda name=name: statements.insert(it.models[name], it.rng, it.numbers[name]))  # type: ignore[misc]
+
+
+def step(it: Machine) -> None:
+    writer = it.rng.choice(it.writers)
+    roll = it.rng.random()
+    if writer.open is not None:
+        if roll < 0.55:
+            draw_in(it, writer)
+        elif roll < 0.93:
+            it.commit(writer)
+        else:
+            it.note(writer, "ROLLBACK")
+            it.history.operations["rollback"] += 1
+            it.roll_back(writer)
+    elif roll < 0.22 and len(it.models) > 1:
+        overlap(it, writer)
+    elif roll < 0.42:
+        it.begin(writer)
+        for _ in range(it.rng.randint(1, 2)):
+            if writer.open is not None:
+                draw_in(it, writer)
+    elif roll < 0.80:
+        name = it.rng.choice(list(it.models))
+        single(it, writer, lambda: draw(it, it.models[name]))
+    elif roll < 0.88:
+        add_files(it, writer)
+    else:
+        maintain(it, writer)
+
+
+def overlap(it: Machine, late: Writer) -> None:
+    """A transaction on one table that commits after another's commit to the other table (traps 1)."""
+    early = next((writer for writer in it.writers if writer is not late and writer.open is None), None)
+    if early is None:
+        return
+    name, other = it.rng.sample(list(it.models), 2)
+    it.begin(late)
+    for _ in range(it.rng.randint(1, 2)):
+        if late.open is not None:
+            it.run(late, weighted(it.rng, statements.DATA)(late.open.models[name], it.rng, it.numbers[name]))
+    for _ in range(it.rng.randint(1, 2)):
+        single(it, early, lambda: draw(it, it.models[other]))
+    if late.open is not None:
+        it.commit(late)
+
+
+def finish(it: Machine) -> None:
+    for writer in it.writers:
+        if writer.open is not None:
+            it.commit(writer)
+    if not it.history.truth.lost:  # the reader has seen it all before; a new one must agree
+        it.reader.close()
+        it.reader = it.box.connect("reader")
+        it.capture(None, {})
+
+
+def draw(it: Machine, model: Model) -> Statement | None:
+    numbers = it.numbers[model.name]
+    maker: Callable[[Model, Random, Numbers], Statement | None]
+    if it.rng.random() < 0.84:
+        maker = weighted(it.rng, statements.DATA)
+    else:
+        maker = weighted(it.rng, statements.SHAPE)
+    return maker(model, it.rng, numbers)
+
+
+def draw_in(it: Machine, writer: Writer) -> None:
+    assert writer.open is not None
+    name = it.rng.choice(sorted(writer.open.touched) or list(writer.open.models))
+    if it.rng.random() < 0.25:
+        name = it.rng.choice(list(writer.open.models))
+    statement = draw(it, writer.open.models[name])
+    if statement is not None:
+        it.run(writer, statement)
+
+
+def single(it: Machine, writer: Writer, maker: Callable[[], Statement | None]) -> None:
+    """A transaction of one statement."""
+    statement = maker()
+    if statement is None:
+        return
+    it.begin(writer)
+    if it.run(writer, statement):
+        it.commit(writer)
+
+
+def add_files(it: Machine, writer: Writer) -> None:
+    name = it.rng.choice(list(it.models))
+    if it.given[name] and it.rng.random() < 0.3:
+        call = it.rng.choice(it.given[name])
+        single(it, writer, lambda: Statement("add same path again", call, it.models[name]))
+        return
+    copy, statement = statements.give_files(it.models[name], it.rng, it.numbers[name], it.box.root / "given")
+    it.note(writer, copy)
+    it.reader.execute(copy)
+    before = it.box.head()
+    single(it, writer, lambda: statement)
+    if it.box.head() > before:
+        it.given[name].append(statement.sql)
+
+
+def maintain(it: Machine, writer: Writer) -> None:
+    table = it.rng.choice(list(it.models))
+    one = it.rng.random() < 0.5
+    others = any(other.open for other in it.writers)
+    match it.rng.choice(("flush", "flush", "merge", "merge", "merge", "expire", "cleanup", "rewrite")):
+        case "flush" if not others:  # it drops tables that an open transaction locks; one thread would wait for itself
+            it.upkeep(
+                writer, "flush", f"CALL ducklake_flush_inlined_data('lake'{f', table_name => {table!r}' if one else ''})"
+            )
+        case "merge":
+            it.upkeep(writer, "merge adjacent", f"CALL ducklake_merge_adjacent_files('lake'{f', {table!r}' if one else ''})")
+        case "expire":
+            old = it.box.readable()[:-1]
+            if old:
+                gone = old[: it.rng.randint(1, len(old))] if it.rng.random() < 0.7 else it.rng.sample(old, len(old) // 3)
+                it.upkeep(writer, "expire", f"CALL ducklake_expire_snapshots('lake', versions => {gone})")
+        case "cleanup":
+            it.upkeep(writer, "cleanup", "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+        case "rewrite" if it.rewrites:
+            share = it.rng.choice((0.0, 0.3))
+            it.upkeep(
+                writer, "rewrite", f"CALL ducklake_rewrite_data_files('lake', {table!r}, delete_threshold => {share})"
+            )
+
+
+def weighted(rng: Random, choices: "dict[T, int] | object") -> T:
+    weights = dict(choices)  # type: ignore[call-overload]
+    return rng.choices(list(weights), list(weights.values()))[0]  # type: ignore[no-any-return]
+
+
+def first_line(error: Exception) -> str:
+    lines = [line for line in str(error).strip().split("\n") if line]
+    return " | ".join(lines[:2] if lines[0].endswith("transaction.") else lines[:1])[:300]
+
+
+def shorten(line: str) -> str:
+    """A message without its numbers and names, so that equal causes are counted together."""
+    import re
+
+    return re.sub(r"\"[^\"]*\"|'[^']*'|\d+", "…", line.removeprefix("TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction. | "))[:130]
+
+
+def forget(history: History, server: str) -> None:
+    """Remove the history's database and files."""
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(
+            psycopg.sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(psycopg.sql.Identifier(history.name))
+        )
+    shutil.rmtree(history.root, ignore_errors=True)

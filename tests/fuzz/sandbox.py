@@ -1,0 +1,146 @@
+"""One lake of its own per history: a PostgreSQL database, a data folder, and stock DuckDB connections to both.
+
+Everything here is the stock extension and psycopg; Lakemill only enters in ``check`` and ``mixed``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psycopg
+from psycopg import sql
+
+from tests.fuzz.truth import Bag, Column, State, build_columns, canonical_rows
+from tests.fuzz.values import quote
+
+_COLUMNS = """
+SELECT column_id, column_name, column_type, initial_default, parent_column FROM ducklake_column
+WHERE table_id = %s AND end_snapshot IS NULL ORDER BY column_order, column_id
+"""
+_TABLES = "SELECT table_name, table_id FROM ducklake_table WHERE end_snapshot IS NULL ORDER BY table_id"
+_DUCK_TYPES = {
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "uint8": "UTINYINT",
+    "uint16": "USMALLINT",
+    "uint32": "UINTEGER",
+    "uint64": "UBIGINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+}
+
+
+def extension(name: str) -> str:
+    """The path of an extension in its wheel, or its name where the wheel is missing."""
+    found = find_spec(f"duckdb_extension_{name}")
+    if found is None or found.origin is None:
+        return name
+    files = sorted(Path(found.origin).parent.glob(f"extensions/*/{name}.duckdb_extension"))
+    return f"'{files[-1]}'" if files else name
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """``server`` is a libpq DSN of a database where databases may be created."""
+
+    server: str
+    name: str
+    root: Path
+    catalog: psycopg.Connection[Any]
+
+    @classmethod
+    def create(cls, server: str, name: str, root: Path) -> Sandbox:
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+            admin.execute(sql.SQL("CREATE DATABASE {} STRATEGY file_copy").format(sql.Identifier(name)))
+            # A wait in one thread with two open transactions would last for ever; the extension then refuses.
+            admin.execute(sql.SQL("ALTER DATABASE {} SET lock_timeout = '1s'").format(sql.Identifier(name)))
+        folder = root / name
+        shutil.rmtree(folder, ignore_errors=True)
+        (folder / "data").mkdir(parents=True)
+        (folder / "given").mkdir()
+        catalog = psycopg.connect(psycopg.conninfo.make_conninfo(server, dbname=name), autocommit=True)
+        return cls(server, name, folder, catalog)
+
+    @property
+    def dsn(self) -> str:
+        return psycopg.conninfo.make_conninfo(self.server, dbname=self.name)
+
+    @property
+    def data_path(self) -> str:
+        return f"{self.root}/data/"
+
+    def connect(self, who: str, inline_rows: int | None = None) -> duckdb.DuckDBPyConnection:
+        """A new DuckDB instance, as another process would have; ``inline_rows`` where it creates the lake."""
+        connection = duckdb.connect()
+        connection.execute(f"LOAD {extension('postgres_scanner')}; LOAD {extension('ducklake')}")
+        connection.execute("SET threads = 1; SET TimeZone = 'UTC'")
+        connection.execute("SET ducklake_retry_wait_ms = 1; SET enable_progress_bar = false")
+        options = [f"DATA_PATH '{self.data_path}'"]
+        if inline_rows is not None:
+            options.append(f"DATA_INLINING_ROW_LIMIT {inline_rows}")
+        connection.execute(f"ATTACH 'ducklake:postgres:{self.dsn} application_name={who}' AS lake ({', '.join(options)})")
+        connection.execute("USE lake")
+        if inline_rows is not None:
+            connection.execute(f"CALL lake.set_option('data_inlining_row_limit', {inline_rows})")
+        return connection
+
+    def end_sessions(self, who: str) -> None:
+        """Cut a client's PostgreSQL sessions, as the death of its process would."""
+        self.catalog.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
+            "AND application_name = %s",
+            (who,),
+        )
+
+    def head(self) -> int:
+        row = self.catalog.execute("SELECT max(snapshot_id) FROM ducklake_snapshot").fetchone()
+        return int(row[0]) if row else -1
+
+    def readable(self) -> list[int]:
+        return [int(r[0]) for r in self.catalog.execute("SELECT snapshot_id FROM ducklake_snapshot ORDER BY 1")]
+
+    def tables(self) -> dict[str, int]:
+        return {str(name): int(table_id) for name, table_id in self.catalog.execute(_TABLES)}
+
+    def columns(self, table_id: int) -> tuple[Column, ...]:
+        return build_columns(self.catalog.execute(_COLUMNS, (table_id,)).fetchall())
+
+    def states(self, reader: duckdb.DuckDBPyConnection) -> dict[str, State]:
+        """Every table at the head, by plain SELECTs."""
+        out = {}
+        for name, table_id in self.tables().items():
+            columns = self.columns(table_id)
+            out[name] = State(table_id, columns, read_rows(reader, name, columns))
+        return out
+
+    def drop(self) -> None:
+        self.catalog.close()
+        with psycopg.connect(self.server, autocommit=True) as admin:
+            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(self.name)))
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def read_rows(reader: duckdb.DuckDBPyConnection, table: str, columns: Sequence[Column], at: int | None = None) -> Bag:
+    version = "" if at is None else f" AT (VERSION => {at})"
+    names = ", ".join(quote(column.name) for column in columns)
+    return canonical_rows(columns, fetch(reader, f"SELECT {names} FROM lake.main.{quote(table)}{version}"))
+
+
+def fetch(reader: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
+    """Rows through Arrow, where maps, decimals and times come as both engines give them."""
+    table = reader.execute(query).to_arrow_table()
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def parse_default(reader: duckdb.DuckDBPyConnection, type_: str, text: str) -> Any:
+    value = reader.execute(f"SELECT CAST(? AS {_DUCK_TYPES.get(type_, type_)}) AS v", [text]).to_arrow_table()
+    return value.column(0).to_pylist()[0]
