@@ -1,0 +1,60 @@
+# The contributor's door: `make` prints what there is. All it needs is Python 3.11 or newer and make; where there is no uv,
+# it is put into .uv/ by pip, and uv puts everything else into .venv/.
+PYTHON  ?= python3
+WORKERS ?= 3
+N       ?= 60
+SEED    ?= 1
+
+UV  := $(or $(shell command -v uv 2>/dev/null),$(CURDIR)/.uv/bin/uv)
+RUN := $(UV) run --frozen
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake bench-lake docs clean
+
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: | $(UV) ## everything into .venv/ (the other targets do it by themselves)
+	$(UV) sync --frozen
+
+demo: | $(UV) ## a lake in a minute: DuckDB and Spark writing and reading it in turns
+	$(RUN) --no-dev lakemill demo
+
+check: | $(UV) ## format, lint, types, layers
+	$(RUN) ruff format --check
+	$(RUN) ruff check
+	$(RUN) mypy
+	$(RUN) lint-imports
+
+format: | $(UV) ## write the format, and what lint can mend by itself
+	$(RUN) ruff format
+	$(RUN) ruff check --fix
+
+test: | $(UV) ## the tests that CI runs
+	$(RUN) pytest -n $(WORKERS) --dist loadgroup -m "not slow"
+
+test-all: | $(UV) ## all tests, the slow ones included
+	$(RUN) pytest -n $(WORKERS) --dist loadgroup --timeout 1800
+
+test-spark43: | $(UV) ## the Spark tests on Spark 4.3, in an environment of their own
+	$(UV) venv --quiet --allow-existing .venv-spark43
+	$(UV) export --quiet --frozen --no-hashes --no-emit-project --prune pyspark --output-file .venv-spark43/locked.txt
+	$(UV) pip install --quiet --python .venv-spark43 --requirement .venv-spark43/locked.txt --editable . pyspark==4.3.0
+	.venv-spark43/bin/python -m pytest -m "spark and not slow and not s3" tests/spark
+
+fuzz-lake: | $(UV) ## N random histories of a lake (N=1000 SEED=1), Lakemill against stock DuckDB
+	$(RUN) python -m tests.fuzz --histories $(N) --seed $(SEED)
+
+bench-lake: | $(UV) ## scan, delta, publish and planning, side by side with plain Spark and stock DuckDB
+	$(RUN) python -m bench.lake
+
+docs: | $(UV) ## write docs/reference/ anew from the code
+	$(RUN) python -m lakemill.cli.reference docs/reference
+
+clean: ## remove what was made here: environments, caches, the demo's lake
+	rm -rf .venv .venv-spark43 .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+
+$(CURDIR)/.uv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lakemill needs Python 3.11 or newer; name one with PYTHON=")'
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target .uv uv \
+	  || { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; }
