@@ -1,9 +1,9 @@
 """What will be read, as a frozen value: the files, delete positions and inlined rows behind a scan or a delta.
 
 A *scan at b* is the bag of rows visible at snapshot ``b``; a *delta over (a, b]* gives each row the weight
-[visible at b] − [visible at a]. Both are one ``ReadPlan``: a scan is a plan without ``a``. ``lake/scan.py`` fills it from the
-catalog in one transaction, ``spark/inputs.py`` turns it into a DataFrame, and its counts are known before Spark is asked.
-Here are only values and the decisions on them; nothing is read.
+[visible at b] − [visible at a]. Both are one ``ReadPlan``: a scan is a plan without ``a``. ``lake/scan.py`` fills it
+from the catalog in one transaction, ``spark/inputs.py`` turns it into a DataFrame, and its counts are known before
+Spark is asked. Here are only values and the decisions on them; nothing is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Columns of a lake table and the table of equivalents between DuckLake, DuckDB and Spark types.
 
-A column is a tree, as in the catalog: ``struct`` has its fields as children, ``list`` its element, ``map`` key and value.
+A column is a tree, as in the catalog: ``struct`` has its fields as children, ``list`` its element, ``map`` two.
 Spark types are DDL text here, so that the core stays free of Spark. Each has two forms: *stored*, what the Parquet
 file holds and the vectorised reader is told, and *shown*, what the user of a scan gets. They differ for UUID (bytes,
 shown as text) and HUGEINT (a DOUBLE in the file, shown as DECIMAL(38,0)). Types that Spark can't hold exactly are
@@ -128,9 +128,8 @@ def build_columns(
     drafts: dict[int, _Draft] = {}
     top: list[_Draft] = []
     parents: list[tuple[_Draft, int | None]] = []
-    for *head, parent in rows:
-        column_id, name, type_, initial, default, nulls = head
-        draft = _Draft((int(column_id), str(name), str(type_).lower(), initial, default, bool(nulls)))  # type: ignore[arg-type]
+    for column_id, name, type_, initial, default, nulls, parent in rows:
+        draft = _Draft((column_id, name, type_.lower(), initial, default, nulls))
         drafts[draft.row[0]] = draft
         parents.append((draft, parent))
     for draft, parent in parents:

@@ -1,8 +1,8 @@
 """Rows that DuckLake keeps in the catalog, cast by DuckDB to the columns of the snapshot that is read.
 
 They arrive as PostgreSQL holds them (text, or bytes for strings), in the columns of the schema version under which they
-were written, and leave as an Arrow table in the columns asked for, in the form that Spark shows. These are the only rows
-of user data that pass through the client; DuckLake bounds them by its inlining limit.
+were written, and leave as an Arrow table in the columns asked for, in the form that Spark shows. They are the only
+rows of user data that pass through the client; DuckLake bounds them by its inlining limit.
 """
 
 from __future__ import annotations

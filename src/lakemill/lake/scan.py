@@ -1,6 +1,6 @@
 """Plan a scan or a delta: the catalog's rows at one or two snapshots → a ``ReadPlan``.
 
-Everything is read in one transaction (``catalog.reading``). Nothing is computed by Spark here and no row of user data is
+Everything is read in one transaction (``catalog.reading``). Nothing is computed by Spark here and no user data is
 read, inlined rows aside; a plan knows how many rows and bytes it will read. A delta fails closed, each reason with its
 own code: the table was replaced, its columns or row count differ from what the caller recorded, a snapshot is gone.
 """
@@ -162,7 +162,7 @@ def _check_recorded(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapsho
         rows = count_rows(catalog, stamps, before, a)
         if rows != recorded.rows:
             raise RowCountDiffers(
-                f"{table.full_name} has {rows} rows at snapshot {a.id}, but {recorded.rows} were recorded when it was read"
+                f"{table.full_name} has {rows} rows at snapshot {a.id}; {recorded.rows} were recorded when it was read"
             )
 
 

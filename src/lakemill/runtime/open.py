@@ -7,7 +7,7 @@
     orders.append(frame)                              # published as one snapshot
 
 It wires settings, PostgreSQL, DuckDB and Spark together, each opened when first needed, and owns them until
-``close()``. What to read is decided in ``lake/scan.py``, how in ``spark/inputs.py``, how to write in ``runtime/write.py``.
+``close()``. What to read is decided in ``lake/scan.py``, how in ``spark/inputs.py``; writing is ``runtime/write.py``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql import Column as Expr
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
 from pyspark.sql import types as t
 
 from lakemill.core.schema import (

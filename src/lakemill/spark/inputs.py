@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql import Column as Expr
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
 from pyspark.sql import types as t
 
 from lakemill.core.scan import DataFile, DeleteRead, FileRead, ReadPlan
@@ -48,13 +48,13 @@ class _Kind:
 def scan_frame(
     spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table] = (), *, located: bool = False
 ) -> DataFrame:
-    """The rows visible at ``b``. ``located`` adds ``__file_id``, ``__position`` and ``__row_id`` (NULL file: inlined)."""
+    """The rows visible at ``b``. ``located`` adds ``__row_id``, ``__file_id``, ``__position`` (NULL where inlined)."""
     extra = [ROW_ID, FILE_ID, POSITION] if located else []
     return _signed(spark, plan, inlined, located).select(*_names(plan.table.columns), *extra)
 
 
 def delta_frame(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table] = ()) -> DataFrame:
-    """The signed bag over (a, b]: the table's columns and ``__weight``, one row per distinct row, none with weight 0."""
+    """The signed bag over (a, b]: the columns and ``__weight``, one row per distinct row, none with weight 0."""
     if any(column.name.lower() == WEIGHT for column in plan.table.columns):
         raise BadArgument(f"{plan.table.full_name} has a column named {WEIGHT}, which a delta needs for itself")
     names = _names(plan.table.columns)

@@ -1,7 +1,7 @@
 """How Spark wants a path, and how it spells one back.
 
-The catalog holds plain paths; Hadoop takes some characters for patterns, and ``_metadata.file_path`` quotes others. Both
-directions are here, because a delete that is matched by a wrong spelling is lost without a word.
+The catalog holds plain paths; Hadoop takes some characters for patterns, and ``_metadata.file_path`` quotes others.
+Both directions are here, because a delete that is matched by a wrong spelling is lost without a word.
 """
 
 from __future__ import annotations

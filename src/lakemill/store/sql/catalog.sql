@@ -1,0 +1,158 @@
+-- Reads of the DuckLake catalog. All run inside one REPEATABLE READ transaction whose search_path is the catalog's schema.
+
+-- name: metadata
+-- what the lake says of itself
+SELECT key, value FROM ducklake_metadata WHERE scope IS NULL AND key IN ('version', 'data_path');
+
+-- name: head
+-- the newest snapshot
+SELECT snapshot_id, snapshot_time, schema_version, next_file_id
+FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1;
+
+-- name: snapshot
+-- one snapshot
+SELECT snapshot_id, snapshot_time, schema_version, next_file_id FROM ducklake_snapshot WHERE snapshot_id = %(id)s;
+
+-- name: labels
+-- what the commits of an interval say that they did
+SELECT snapshot_id, changes_made FROM ducklake_snapshot JOIN ducklake_snapshot_changes USING (snapshot_id)
+WHERE snapshot_id BETWEEN %(first)s AND %(last)s;
+
+-- name: written_by
+-- the snapshots between which a file was written, by the file ids they had given out
+SELECT 1 + coalesce((SELECT snapshot_id FROM ducklake_snapshot WHERE next_file_id <= %(file)s
+                     ORDER BY next_file_id DESC, snapshot_id DESC LIMIT 1), -1),
+       (SELECT snapshot_id FROM ducklake_snapshot WHERE next_file_id > %(file)s
+        ORDER BY next_file_id, snapshot_id LIMIT 1);
+
+-- name: table_by_name
+-- a table at a snapshot, by its name; names are case-insensitive in DuckDB
+SELECT t.table_id, t.table_uuid::text, t.schema_id, s.schema_name, t.table_name,
+       CASE WHEN t.path_is_relative THEN CASE WHEN s.path_is_relative THEN %(root)s ELSE '' END || s.path ELSE '' END
+         || t.path
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE lower(s.schema_name) = lower(%(schema)s) AND lower(t.table_name) = lower(%(name)s)
+  AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
+  AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
+
+-- name: table_by_id
+-- a table at a snapshot, by its id
+SELECT t.table_id, t.table_uuid::text, t.schema_id, s.schema_name, t.table_name,
+       CASE WHEN t.path_is_relative THEN CASE WHEN s.path_is_relative THEN %(root)s ELSE '' END || s.path ELSE '' END
+         || t.path
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE t.table_id = %(id)s
+  AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
+  AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
+
+-- name: columns_version
+-- since which snapshot the table has the columns that it has at a snapshot
+SELECT coalesce(max(begin_snapshot), 0) FROM ducklake_schema_versions
+WHERE table_id = %(table)s AND begin_snapshot <= %(at)s;
+
+-- name: columns
+-- the columns of a table at a snapshot, containers before their parts
+SELECT column_id, column_name, column_type, initial_default, default_value, nulls_allowed, parent_column
+FROM ducklake_column
+WHERE table_id = %(table)s AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s)
+ORDER BY column_order;
+
+-- name: files_at
+-- the data files of a table at a snapshot, but for those that its predicate excludes
+SELECT d.data_file_id, d.path, d.path_is_relative, d.begin_snapshot, d.end_snapshot, d.partial_max, d.record_count,
+       d.file_size_bytes, d.row_id_start, d.mapping_id, d.partition_id, d.encryption_key IS NOT NULL, d.file_format
+FROM ducklake_data_file d
+WHERE d.table_id = %(table)s AND d.begin_snapshot <= %(at)s AND (d.end_snapshot IS NULL OR d.end_snapshot > %(at)s)
+  AND {kept}
+ORDER BY d.data_file_id;
+
+-- name: file_count
+-- how many data files a table has at a snapshot
+SELECT count(*) FROM ducklake_data_file d
+WHERE d.table_id = %(table)s AND d.begin_snapshot <= %(at)s AND (d.end_snapshot IS NULL OR d.end_snapshot > %(at)s);
+
+-- name: files_changed
+-- the data files that can differ between two snapshots: a few index ranges, not the whole table
+WITH touched AS (
+  SELECT data_file_id FROM ducklake_data_file
+  WHERE table_id = %(table)s AND begin_snapshot > %(a)s AND begin_snapshot <= %(b)s
+  UNION
+  SELECT data_file_id FROM ducklake_data_file
+  WHERE table_id = %(table)s AND end_snapshot > %(a)s AND end_snapshot <= %(b)s
+  UNION
+  SELECT data_file_id FROM ducklake_data_file WHERE table_id = %(table)s AND partial_max > %(a)s
+  UNION
+  SELECT data_file_id FROM ducklake_delete_file WHERE table_id = %(table)s AND delete_file_id >= %(next_file_id)s
+  UNION
+  SELECT data_file_id FROM ducklake_delete_file
+  WHERE table_id = %(table)s AND end_snapshot > %(a)s AND end_snapshot <= %(b)s
+  UNION
+  SELECT unnest(%(inlined)s::bigint[]))
+SELECT d.data_file_id, d.path, d.path_is_relative, d.begin_snapshot, d.end_snapshot, d.partial_max, d.record_count,
+       d.file_size_bytes, d.row_id_start, d.mapping_id, d.partition_id, d.encryption_key IS NOT NULL, d.file_format
+FROM ducklake_data_file d JOIN touched USING (data_file_id)
+WHERE d.table_id = %(table)s
+  AND ((d.begin_snapshot <= %(a)s AND (d.end_snapshot IS NULL OR d.end_snapshot > %(a)s))
+    OR (d.begin_snapshot <= %(b)s AND (d.end_snapshot IS NULL OR d.end_snapshot > %(b)s)))
+ORDER BY d.data_file_id;
+
+-- name: deletes_at
+-- the delete files of a table's live data files at a snapshot
+SELECT x.delete_file_id, x.data_file_id, x.path, x.path_is_relative, x.begin_snapshot, x.end_snapshot, x.delete_count,
+       x.file_size_bytes, x.partial_max, x.encryption_key IS NOT NULL, x.format
+FROM ducklake_delete_file x JOIN ducklake_data_file d ON d.data_file_id = x.data_file_id
+WHERE x.table_id = %(table)s AND x.begin_snapshot <= %(at)s AND (x.end_snapshot IS NULL OR x.end_snapshot > %(at)s)
+  AND d.begin_snapshot <= %(at)s AND (d.end_snapshot IS NULL OR d.end_snapshot > %(at)s);
+
+-- name: deletes_of
+-- the delete files of some data files at either of two snapshots
+SELECT x.delete_file_id, x.data_file_id, x.path, x.path_is_relative, x.begin_snapshot, x.end_snapshot, x.delete_count,
+       x.file_size_bytes, x.partial_max, x.encryption_key IS NOT NULL, x.format
+FROM ducklake_delete_file x
+WHERE x.table_id = %(table)s AND x.data_file_id = ANY(%(files)s)
+  AND ((x.begin_snapshot <= %(a)s AND (x.end_snapshot IS NULL OR x.end_snapshot > %(a)s))
+    OR (x.begin_snapshot <= %(b)s AND (x.end_snapshot IS NULL OR x.end_snapshot > %(b)s)));
+
+-- name: mapping
+-- how files of a mapping name the columns
+SELECT column_id, source_name, target_field_id, parent_column, is_partition
+FROM ducklake_name_mapping WHERE mapping_id = %(mapping)s ORDER BY column_id;
+
+-- name: inlined_tables
+-- where rows of a table live in the catalog, and since when with the columns of each
+SELECT i.table_name, (SELECT min(v.begin_snapshot) FROM ducklake_schema_versions v
+                      WHERE v.table_id = i.table_id AND v.schema_version = i.schema_version)
+FROM ducklake_inlined_data_tables i WHERE i.table_id = %(table)s ORDER BY i.schema_version;
+
+-- name: inlined_rows
+-- inlined rows that are visible at exactly one of two snapshots
+SELECT {columns} FROM (
+  SELECT *, begin_snapshot <= %(a)s AND (end_snapshot IS NULL OR end_snapshot > %(a)s) AS at_a,
+            begin_snapshot <= %(b)s AND (end_snapshot IS NULL OR end_snapshot > %(b)s) AS at_b
+  FROM {table}) x
+WHERE at_a <> at_b;
+
+-- name: inlined_deletes
+-- deletes from data files that live in the catalog
+SELECT file_id, row_id, begin_snapshot FROM {table} WHERE begin_snapshot <= %(up_to)s;
+
+-- name: has_rows
+-- whether a table has any row
+SELECT EXISTS (SELECT FROM {table});
+
+-- name: relation_exists
+-- whether the catalog has this table
+SELECT to_regclass(quote_ident(%(name)s)) IS NOT NULL;
+
+-- name: partition_columns
+-- by which columns and transforms a table is partitioned at a snapshot
+SELECT p.partition_id, c.column_id, c.transform
+FROM ducklake_partition_info p JOIN ducklake_partition_column c USING (partition_id, table_id)
+WHERE p.table_id = %(table)s AND p.begin_snapshot <= %(at)s AND (p.end_snapshot IS NULL OR p.end_snapshot > %(at)s)
+ORDER BY c.partition_key_index;
+
+-- name: options
+-- the lake's options as they hold for a table: its own, its schema's, the lake's
+SELECT key, value FROM ducklake_metadata
+WHERE scope IS NULL OR (scope = 'schema' AND scope_id = %(schema)s) OR (scope = 'table' AND scope_id = %(table)s)
+ORDER BY CASE WHEN scope IS NULL THEN 0 WHEN scope = 'schema' THEN 1 ELSE 2 END;
