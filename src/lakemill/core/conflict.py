@@ -29,8 +29,9 @@ from lakemill.core.schema import Column
 
 # which kinds of change to the table since the base hurt a commit of each purpose
 _HURTS: Mapping[Purpose, frozenset[str]] = {
-    # altered_table is left to SameColumns and SamePartition: a comment or a sort order does not hurt an append
-    Purpose.APPEND: frozenset({"dropped_table"}),
+    # the table must be live, which is seen without labels; its shape is left to SameColumns and SamePartition,
+    # because a comment or a sort order does not hurt an append
+    Purpose.APPEND: frozenset(),
     Purpose.CHANGE: INSERTS | DELETES | FLUSHES | COMPACTIONS | SHAPES,
     # compaction changes no rows; the files that a delete names are checked one by one
     Purpose.EQUATION: INSERTS | DELETES | SHAPES,
@@ -96,6 +97,12 @@ def _implied_names(intent: Intent) -> list[NameFree | NameHeldBy]:
     return implied
 
 
+def wanted_bases(intent: Intent) -> tuple[int, ...]:
+    """The snapshots since which the facts must tell what others did, oldest first."""
+    asked = (r for r in intent.requirements if isinstance(r, NoConflict) and _HURTS[r.purpose])
+    return tuple(sorted({r.base_snapshot for r in asked}))
+
+
 def wanted_names(intent: Intent) -> tuple[tuple[int, str], ...]:
     """The names whose holders the facts must tell."""
     asked = (*intent.requirements, *_implied_names(intent))
@@ -124,14 +131,16 @@ def _violations(requirement: Requirement, facts: Facts) -> list[str]:
 
 
 def _label_violations(table_id: int, base: int, purpose: Purpose, facts: Facts) -> list[str]:
-    if purpose is not Purpose.APPEND and facts.counts.get(base) != facts.snapshot_id - base:
+    if not _HURTS[purpose]:
+        return []
+    if facts.counts.get(base) != facts.snapshot_id - base:
         # labels decide only when none is missing (traps 4)
         return [f"snapshots after {base} were expired, so nobody can say what happened to table {table_id}"]
     reasons = []
     for snapshot, text in sorted(facts.labels.items()):
         if not base < snapshot < facts.snapshot_id:
             continue
-        if text is None and purpose is not Purpose.APPEND:
+        if text is None:
             reasons.append(f"snapshot {snapshot} does not say what it changed")
             continue
         kinds = kinds_for(parse_changes(text), table_id) & _HURTS[purpose]

@@ -95,8 +95,8 @@ def _combine(columns: Sequence[FileColumn]) -> TableColumn | None:
     head = columns[0]
     if not with_values:
         return TableColumn(head.column_id, contains_null, contains_nan, None, None)
-    low = _extreme(head.type, [c.min for c in with_values], largest=False)
-    high = _extreme(head.type, [c.max for c in with_values], largest=True)
+    low = extreme(head.type, [c.min for c in with_values], largest=False)
+    high = extreme(head.type, [c.max for c in with_values], largest=True)
     if low is None or high is None:
         return None
     return TableColumn(head.column_id, contains_null, contains_nan, low, high)
@@ -112,8 +112,8 @@ def _extend(old: TableColumn, new: TableColumn | None, type_: str) -> TableColum
     if old.min is None or old.max is None:
         # either every value so far was NULL, or DuckDB lost the bounds: the row does not say which
         return None
-    low = _extreme(type_, [old.min, new.min], largest=False)
-    high = _extreme(type_, [old.max, new.max], largest=True)
+    low = extreme(type_, [old.min, new.min], largest=False)
+    high = extreme(type_, [old.max, new.max], largest=True)
     if low is None or high is None:
         return None
     return TableColumn(old.column_id, contains_null, contains_nan, low, high)
@@ -129,7 +129,7 @@ def _any_true(flags: Iterable[bool | None]) -> bool | None:
     return result
 
 
-def _extreme(type_: str, texts: Sequence[str | None], *, largest: bool) -> str | None:
+def extreme(type_: str, texts: Sequence[str | None], *, largest: bool) -> str | None:
     """The smallest or largest text by value; None when one is missing or can't be compared."""
     best: tuple[SortKey, str] | None = None
     for text in texts:

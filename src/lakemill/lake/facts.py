@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from lakemill.core.commit import Intent, NoConflict, SameColumns, SamePartition
-from lakemill.core.conflict import Facts, wanted_names
+from lakemill.core.commit import Intent, SameColumns, SamePartition
+from lakemill.core.conflict import Facts, wanted_bases, wanted_names
 from lakemill.core.schema import NameMap, build_columns, build_name_map
 from lakemill.core.statistics import TableColumn
 from lakemill.lake.rows import Rows, Staging
@@ -85,7 +85,7 @@ def _wanted(intent: Intent, rows: Rows) -> list[str]:
     """Only the reads that this intent needs."""
     kinds = {type(requirement) for requirement in intent.requirements}
     wanted = ["live_tables"]
-    if NoConflict in kinds:
+    if wanted_bases(intent):
         wanted += ["snapshots_since", "labels_since"]
     if SameColumns in kinds:
         wanted.append("live_columns")
@@ -104,7 +104,7 @@ def _wanted(intent: Intent, rows: Rows) -> list[str]:
 
 def _parameters(intent: Intent, rows: Rows) -> dict[str, Any]:
     tables = intent.table_ids()
-    bases = sorted({r.base_snapshot for r in intent.requirements if isinstance(r, NoConflict)})
+    bases = list(wanted_bases(intent))
     names = wanted_names(intent)
     return {
         "publish_id": intent.publish_id,

@@ -1,0 +1,151 @@
+"""Parquet footers → what the catalog must know of a file: rows, sizes, and statistics in DuckLake's own text form.
+
+Between the executor, which wrote the files, and the intent. DuckDB reads all footers in one query, in parallel,
+wherever the files are; that also proves that every file is there and whole before it enters a publish. Statistics are
+exact or absent: bounds of floats only where the footer shows that there is no NaN, none that PostgreSQL can't hold. It
+reads no row, and it is meant for files of our own writing (whose writer does not truncate bounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from lakemill.core.schema import Column
+from lakemill.core.statistics import FLOATS, FileColumn, extreme
+from lakemill.errors import InternalError, StorageUnavailable
+from lakemill.lake.duck import Connection, explained
+
+_FILES = "SELECT file_name, num_rows, file_size_bytes, footer_size FROM parquet_file_metadata(?)"
+# A bound that was cut off is none; an old-style bound (stats_min) is one only for types whose order never was in doubt,
+# and there DuckDB repeats it as stats_min_value.
+_COLUMNS = """
+SELECT file_name, column_id, any_value(path_in_schema), sum(num_values)::BIGINT,
+  CASE WHEN count(stats_null_count) = count(*) THEN sum(stats_null_count)::BIGINT END,
+  sum(total_compressed_size)::BIGINT,
+  list(CASE WHEN min_is_exact IS NOT FALSE THEN stats_min_value END)
+    FILTER (stats_null_count IS NULL OR stats_null_count < num_values),
+  list(CASE WHEN max_is_exact IS NOT FALSE THEN stats_max_value END)
+    FILTER (stats_null_count IS NULL OR stats_null_count < num_values),
+  list(hex(TRY_CAST(stats_min_value AS BLOB))) FILTER (stats_null_count IS NULL OR stats_null_count < num_values),
+  list(hex(TRY_CAST(stats_max_value AS BLOB))) FILTER (stats_null_count IS NULL OR stats_null_count < num_values)
+FROM parquet_metadata(?) GROUP BY file_name, column_id ORDER BY file_name, column_id"""
+_FIELD_IDS = "SELECT name, field_id FROM parquet_schema(?)"
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    path: str
+    rows: int
+    size_bytes: int
+    footer_size: int
+    columns: tuple[FileColumn, ...]
+
+
+def read_footers(
+    connection: Connection,
+    paths: Sequence[str],
+    columns: Sequence[Column],
+    *,
+    expected_rows: int | None = None,
+    mapped: bool = False,
+) -> list[Footer]:
+    """The footers of these files, in their order. The row total must be the one that Spark observed.
+
+    Without ``mapped`` the files must carry the columns' field ids: DuckDB would read them by position otherwise.
+    """
+    if not paths:
+        return _checked([], expected_rows)
+    leaves = [leaf for column in columns for leaf in parquet_leaves(column)]
+    with explained():
+        files = {row[0]: row[1:] for row in connection.execute(_FILES, [list(paths)]).fetchall()}
+        found: dict[str, list[FileColumn]] = {}
+        for name, index, place, *figures in connection.execute(_COLUMNS, [list(paths)]).fetchall():
+            if index < len(leaves):
+                path, column = leaves[index]
+                if place != ", ".join(path):
+                    raise InternalError(f"{name} holds {place!r} where {path!r} was written")
+                found.setdefault(name, []).append(_statistics(column, figures))
+        if not mapped:
+            _check_ids(connection, paths[0], columns)
+    footers = []
+    for path in paths:
+        rows, size, footer_size = files[path]
+        footers.append(Footer(path, rows, size, footer_size, tuple(found.get(path, ()))))
+    return _checked(footers, expected_rows)
+
+
+def _checked(footers: list[Footer], expected_rows: int | None) -> list[Footer]:
+    total = sum(footer.rows for footer in footers)
+    if expected_rows is not None and total != expected_rows:
+        raise StorageUnavailable(
+            f"Spark wrote {expected_rows} rows, but the files hold {total}",
+            remedy="try again; nothing was published",
+        )
+    return footers
+
+
+def _check_ids(connection: Connection, path: str, columns: Sequence[Column]) -> None:
+    ids = {field_id for _, field_id in connection.execute(_FIELD_IDS, [path]).fetchall()}
+    missing = [column.name for column in columns if column.id not in ids]
+    if missing:
+        raise InternalError(
+            f"Spark wrote no field ids for {', '.join(missing)}",
+            remedy="set spark.sql.parquet.fieldId.write.enabled=true in the session that writes",
+        )
+
+
+def parquet_leaves(
+    column: Column, prefix: tuple[str, ...] = (), name: str | None = None
+) -> Iterator[tuple[tuple[str, ...], Column]]:
+    """Leaves in file order, each with its path of names as Spark writes them."""
+    path = (*prefix, name or column.name)
+    match column.type:
+        case "struct":
+            for child in column.children:
+                yield from parquet_leaves(child, path)
+        case "list":
+            yield from parquet_leaves(column.children[0], (*path, "list"), "element")
+        case "map":
+            for child, part in zip(column.children, ("key", "value"), strict=True):
+                yield from parquet_leaves(child, (*path, "key_value"), part)
+        case _:
+            yield path, column
+
+
+def _statistics(column: Column, figures: Sequence[object]) -> FileColumn:
+    values, nulls, size, mins, maxs, min_bytes, max_bytes = figures
+    if not isinstance(values, int) or not isinstance(nulls, int):
+        return FileColumn(column.id, column.type, _whole(size))
+    if column.type in ("blob", "uuid"):
+        mins, maxs = min_bytes, max_bytes
+    low = extreme(column.type, _texts(column.type, mins), largest=False)
+    high = extreme(column.type, _texts(column.type, maxs), largest=True)
+    if low is None or high is None:  # one alone is of no use to DuckDB, and may hide a NaN or an infinity
+        low = high = None
+    # the writer's maximum is NaN as soon as there is one, and DuckDB shows no bound then: both bounds mean no NaN
+    nan = False if column.type in FLOATS and (low is not None or values == nulls) else None
+    return FileColumn(column.id, column.type, _whole(size), values - nulls, nulls, low, high, nan)
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _texts(type_: str, found: object) -> list[str | None]:
+    """Bounds of all row groups with values, in the form of the catalog; None for one that it can't hold."""
+    return [_text(type_, item) for item in found] if isinstance(found, list) else []
+
+
+def _text(type_: str, item: str | None) -> str | None:
+    if item is None or "\x00" in item:
+        return None
+    match type_:
+        case "boolean":
+            return "1" if item == "true" else "0"
+        case "uuid":
+            return str(UUID(item)) if len(item) == 32 else None
+        case "int128" | "uint128":  # DOUBLE in the file; DuckDB keeps no bounds for them either
+            return None
+    return item
