@@ -31,7 +31,7 @@ class Order(Enum):
     MOMENT = "moment"
 
 
-class Test(Enum):
+class Compare(Enum):
     LESS = "<"
     AT_MOST = "<="
     GREATER = ">"
@@ -45,22 +45,22 @@ class Test(Enum):
 class Condition:
     column_id: int
     order: Order
-    test: Test
+    test: Compare
     values: tuple[str, ...] = ()
 
 
 _NUMBERS = re.compile(r"u?int(8|16|32|64)|decimal\(.*\)")
-_COMPARE: dict[type[exp.Expr], Test] = {
-    exp.LT: Test.LESS,
-    exp.LTE: Test.AT_MOST,
-    exp.GT: Test.GREATER,
-    exp.GTE: Test.AT_LEAST,
+_COMPARE: dict[type[exp.Expr], Compare] = {
+    exp.LT: Compare.LESS,
+    exp.LTE: Compare.AT_MOST,
+    exp.GT: Compare.GREATER,
+    exp.GTE: Compare.AT_LEAST,
 }
 _FLIPPED = {
-    Test.LESS: Test.GREATER,
-    Test.AT_MOST: Test.AT_LEAST,
-    Test.GREATER: Test.LESS,
-    Test.AT_LEAST: Test.AT_MOST,
+    Compare.LESS: Compare.GREATER,
+    Compare.AT_MOST: Compare.AT_LEAST,
+    Compare.GREATER: Compare.LESS,
+    Compare.AT_LEAST: Compare.AT_MOST,
 }
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?")
@@ -94,23 +94,23 @@ def _condition(node: exp.Expr, columns: dict[str, Column]) -> Iterator[Condition
     if isinstance(node, exp.Not) and isinstance(node.this, exp.Is):
         column = _column(node.this.this, columns)
         if column and isinstance(node.this.expression, exp.Null):
-            yield Condition(column.id, Order.TEXT, Test.NOT_NULL)
+            yield Condition(column.id, Order.TEXT, Compare.NOT_NULL)
     elif isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
         if column := _column(node.this, columns):
-            yield Condition(column.id, Order.TEXT, Test.NULL)
+            yield Condition(column.id, Order.TEXT, Compare.NULL)
     elif isinstance(node, exp.Between):
         if column := _column(node.this, columns):
-            yield from _compare(column, Test.AT_LEAST, [node.args["low"]])
-            yield from _compare(column, Test.AT_MOST, [node.args["high"]])
+            yield from _compare(column, Compare.AT_LEAST, [node.args["low"]])
+            yield from _compare(column, Compare.AT_MOST, [node.args["high"]])
     elif isinstance(node, exp.In) and node.expressions:
         if column := _column(node.this, columns):
-            yield from _compare(column, Test.ONE_OF, node.expressions)
+            yield from _compare(column, Compare.ONE_OF, node.expressions)
     elif isinstance(node, exp.EQ):
         left, right = _column(node.left, columns), _column(node.right, columns)
         if left and not right:
-            yield from _compare(left, Test.ONE_OF, [node.right])
+            yield from _compare(left, Compare.ONE_OF, [node.right])
         elif right and not left:
-            yield from _compare(right, Test.ONE_OF, [node.left])
+            yield from _compare(right, Compare.ONE_OF, [node.left])
     elif type(node) in _COMPARE:
         test = _COMPARE[type(node)]
         left, right = _column(node.this, columns), _column(node.expression, columns)
@@ -126,7 +126,7 @@ def _column(node: exp.Expr, columns: dict[str, Column]) -> Column | None:
     return None
 
 
-def _compare(column: Column, test: Test, nodes: Sequence[exp.Expr]) -> Iterator[Condition]:
+def _compare(column: Column, test: Compare, nodes: Sequence[exp.Expr]) -> Iterator[Condition]:
     order, texts = _order(column), [_literal(column, node) for node in nodes]
     if order is not None and all(text is not None for text in texts):
         yield Condition(column.id, order, test, tuple(text for text in texts if text is not None))

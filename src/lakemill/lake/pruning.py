@@ -11,7 +11,7 @@ from typing import Any
 
 from psycopg import sql
 
-from lakemill.core.prune import Condition, Order, Test
+from lakemill.core.prune import Compare, Condition, Order
 
 _ORDERED = {
     Order.NUMBER: sql.SQL("{text}::numeric"),
@@ -49,9 +49,9 @@ def _by_statistics(condition: Condition, number: int) -> sql.Composable:
     head = sql.SQL(
         "SELECT data_file_id FROM ducklake_file_column_stats WHERE table_id = %(table)s AND column_id = {column} AND "
     ).format(column=sql.Placeholder(f"column{number}"))
-    if condition.test is Test.NULL:
+    if condition.test is Compare.NULL:
         return head + sql.SQL("null_count = 0")
-    if condition.test is Test.NOT_NULL:
+    if condition.test is Compare.NOT_NULL:
         return head + sql.SQL("value_count = 0")
     low, high = (_ORDERED[condition.order].format(text=sql.Identifier(name)) for name in ("min_value", "max_value"))
     bounds = sql.SQL("min_value IS NOT NULL AND max_value IS NOT NULL AND {trusted}").format(
@@ -84,13 +84,13 @@ def _outside(condition: Condition, number: int, low: sql.Composable, high: sql.C
         for index in range(len(condition.values))
     ]
     match condition.test:
-        case Test.LESS:
+        case Compare.LESS:
             return sql.SQL("{} >= {}").format(low, values[0])
-        case Test.AT_MOST:
+        case Compare.AT_MOST:
             return sql.SQL("{} > {}").format(low, values[0])
-        case Test.GREATER:
+        case Compare.GREATER:
             return sql.SQL("{} <= {}").format(high, values[0])
-        case Test.AT_LEAST:
+        case Compare.AT_LEAST:
             return sql.SQL("{} < {}").format(high, values[0])
     apart = [sql.SQL("({v} < {low} OR {v} > {high})").format(v=v, low=low, high=high) for v in values]
     return sql.SQL(" AND ").join(apart)
