@@ -1,0 +1,207 @@
+"""Who needs which snapshot: pins of readers, recorded positions of consumers, and what expiry has chosen.
+
+A pin keeps one snapshot for a reader while it works; a position says up to where a consumer has read a table, so that
+its next delta can start there. Pinning, recording and condemning take one lock and look again under it: a snapshot is
+either kept for whoever asked, or refused to them, never promised and gone. The lock is held for a few statements only:
+expiry itself runs after its snapshots were condemned, without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+from uuid import UUID, uuid4
+
+import psycopg
+from psycopg import sql
+
+from lakemill.errors import ForeignLock, SnapshotGone, UnknownSnapshot
+from lakemill.store.queries import load_queries
+
+QUERIES = load_queries("pins")
+# any constants will do, as long as nobody else in this database uses them
+_LOCK = 0x6C616B652D70696E
+_TURN = 0x6C616B652D657870
+
+Executor: TypeAlias = psycopg.Connection[Any] | psycopg.Cursor[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A snapshot that must stay readable; without ``expires_at`` until it is taken out."""
+
+    id: UUID
+    snapshot_id: int
+    holder: str
+    reason: str
+    created_at: datetime
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Up to which snapshot a consumer has read a table; the delta from there must stay exact."""
+
+    holder: str
+    table_id: int
+    snapshot_id: int
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Everything that somebody has a claim on, as it was at one moment."""
+
+    pins: tuple[Pin, ...] = ()
+    positions: tuple[Position, ...] = ()
+
+    @property
+    def snapshots(self) -> frozenset[int]:
+        return frozenset(pin.snapshot_id for pin in self.pins) | {p.snapshot_id for p in self.positions}
+
+
+# ---------------------------------------------------------------- readers
+def pin(
+    conn: psycopg.Connection[Any],
+    snapshot: int,
+    holder: str,
+    reason: str = "",
+    ttl: timedelta | None = None,
+    *,
+    catalog_schema: str = "public",
+) -> Pin:
+    """Keep a snapshot readable, for ``ttl`` or until ``unpin``; refused when it is gone or about to go."""
+    values = {"pin_id": uuid4(), "snapshot": snapshot, "holder": holder, "reason": reason, "ttl": ttl}
+    with conn.transaction():
+        _lock(conn)
+        _check_usable(conn, snapshot, catalog_schema)
+        row = conn.execute(QUERIES["insert_pin"].compose(), values).fetchone()
+    assert row is not None  # noqa: S101  (INSERT … RETURNING)
+    return Pin(*row)
+
+
+def renew(conn: psycopg.Connection[Any], pin_id: UUID, ttl: timedelta) -> bool:
+    """Keep it for longer, from now; False when the pin has run out or was taken out: its snapshot may be gone."""
+    with conn.transaction():
+        _lock(conn)
+        return conn.execute(QUERIES["renew_pin"].compose(), {"pin_id": pin_id, "ttl": ttl}).rowcount == 1
+
+
+def unpin(conn: psycopg.Connection[Any], pin_id: UUID) -> None:
+    conn.execute(QUERIES["delete_pin"].compose(), {"pin_id": pin_id})
+
+
+@contextmanager
+def pinned(
+    conn: psycopg.Connection[Any],
+    snapshot: int,
+    holder: str,
+    reason: str = "",
+    ttl: timedelta | None = None,
+    *,
+    catalog_schema: str = "public",
+) -> Iterator[Pin]:
+    """Pinned for the body; ``ttl`` bounds it when the process dies."""
+    found = pin(conn, snapshot, holder, reason, ttl, catalog_schema=catalog_schema)
+    try:
+        yield found
+    finally:
+        unpin(conn, found.id)
+
+
+# ---------------------------------------------------------------- consumers
+def record_position(
+    where: Executor, holder: str, table_id: int, snapshot: int, *, catalog_schema: str = "public"
+) -> None:
+    """A consumer has read a table up to ``snapshot``: its next delta starts there.
+
+    With a cursor, for instance a publish's own, it is part of the caller's transaction.
+    """
+    values = {"holder": holder, "table": table_id, "snapshot": snapshot}
+    with _transaction(where):
+        _lock(where)
+        _check_usable(where, snapshot, catalog_schema)
+        where.execute(QUERIES["record_position"].compose(), values)
+
+
+def drop_positions(where: Executor, holder: str, table_id: int | None = None) -> None:
+    """A consumer is gone, or no longer reads this table."""
+    where.execute(QUERIES["drop_positions"].compose(), {"holder": holder, "table": table_id})
+
+
+# ---------------------------------------------------------------- expiry
+def needed_snapshots(where: Executor, *, since: datetime | None = None) -> Needed:
+    """Every pin that holds, and every position recorded since then (default: ever)."""
+    pins = tuple(Pin(*row) for row in where.execute(QUERIES["pins"].compose()).fetchall())
+    rows = where.execute(QUERIES["positions"].compose(), {"since": since}).fetchall()
+    return Needed(pins, tuple(Position(*row) for row in rows))
+
+
+@contextmanager
+def turn(conn: psycopg.Connection[Any]) -> Iterator[None]:
+    """Only one expiry at a time; for the body, or until the connection ends."""
+    row = conn.execute(QUERIES["try_turn"].compose(), {"key": _TURN}).fetchone()
+    if not (row and row[0]):
+        raise ForeignLock("another expiry is at work on this lake", remedy="try again when it is done")
+    try:
+        yield
+    finally:
+        if not conn.closed:
+            conn.execute(QUERIES["end_turn"].compose(), {"key": _TURN})
+
+
+def condemn(
+    conn: psycopg.Connection[Any],
+    choose: Callable[[Needed], Iterable[int]],
+    *,
+    since: datetime | None = None,
+    catalog_schema: str = "public",
+) -> tuple[int, ...]:
+    """Choose, under the lock, which snapshots will go; nobody can pin those from here on. Call it inside ``turn``.
+
+    ``choose`` is given what is needed at that moment and must be short.
+    """
+    with conn.transaction():
+        _lock(conn)
+        conn.execute(QUERIES["delete_pins_run_out"].compose())
+        conn.execute(QUERIES["absolve_left"].compose(_in(catalog_schema)))
+        chosen = tuple(sorted(set(choose(needed_snapshots(conn, since=since)))))
+        conn.execute(QUERIES["condemn"].compose(), {"snapshots": list(chosen)})
+    return chosen
+
+
+def absolve(conn: psycopg.Connection[Any], snapshots: Sequence[int]) -> None:
+    """They are gone, or they stay after all."""
+    conn.execute(QUERIES["absolve"].compose(), {"snapshots": list(snapshots)})
+
+
+# ---------------------------------------------------------------- the lock
+def _lock(where: Executor) -> None:
+    where.execute(QUERIES["lock"].compose(), {"key": _LOCK})
+
+
+def _check_usable(where: Executor, snapshot: int, catalog_schema: str) -> None:
+    catalog = _in(catalog_schema)
+    row = where.execute(QUERIES["usable"].compose(catalog), {"snapshot": snapshot}).fetchone()
+    if row and row[0]:
+        return
+    newest = where.execute(QUERIES["newest"].compose(catalog)).fetchone()
+    if snapshot < 0 or (newest and newest[0] is not None and snapshot > newest[0]):
+        raise UnknownSnapshot(f"there is no snapshot {snapshot}; the newest is {newest[0] if newest else None}")
+    raise SnapshotGone(f"snapshot {snapshot} was expired, or is about to be")
+
+
+@contextmanager
+def _transaction(where: Executor) -> Iterator[None]:
+    if isinstance(where, psycopg.Connection):
+        with where.transaction():
+            yield
+    else:
+        yield
+
+
+def _in(catalog_schema: str) -> dict[str, sql.Composable]:
+    return {"catalog": sql.Identifier(catalog_schema)}

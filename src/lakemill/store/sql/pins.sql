@@ -1,0 +1,74 @@
+-- Pins, recorded positions and the snapshots that expiry has chosen. Everything that asks "is this snapshot still mine to
+-- use?" or "may it go?" first takes the lock. {catalog} is the schema of the DuckLake catalog.
+
+-- name: lock
+-- pinning, recording and condemning come one after the other; released with the transaction
+SELECT pg_advisory_xact_lock(%(key)s);
+
+-- name: usable
+-- whether a snapshot is there and not about to go
+SELECT EXISTS (SELECT FROM {catalog}.ducklake_snapshot WHERE snapshot_id = %(snapshot)s)
+   AND NOT EXISTS (SELECT FROM lakemill.condemned WHERE snapshot_id = %(snapshot)s);
+
+-- name: newest
+-- the newest snapshot
+SELECT max(snapshot_id) FROM {catalog}.ducklake_snapshot;
+
+-- name: insert_pin
+-- a snapshot that a reader needs
+INSERT INTO lakemill.pins (pin_id, snapshot_id, holder, reason, expires_at)
+VALUES (%(pin_id)s, %(snapshot)s, %(holder)s, %(reason)s, clock_timestamp() + %(ttl)s)
+RETURNING pin_id, snapshot_id, holder, reason, created_at, expires_at;
+
+-- name: renew_pin
+-- a reader that needs longer; a pin that has run out is no longer a promise and can't be renewed
+UPDATE lakemill.pins SET expires_at = clock_timestamp() + %(ttl)s
+WHERE pin_id = %(pin_id)s AND (expires_at IS NULL OR expires_at > clock_timestamp());
+
+-- name: delete_pin
+-- the reader is done
+DELETE FROM lakemill.pins WHERE pin_id = %(pin_id)s;
+
+-- name: delete_pins_run_out
+-- pins whose time is over
+DELETE FROM lakemill.pins WHERE expires_at <= clock_timestamp();
+
+-- name: pins
+-- every pin that holds
+SELECT pin_id, snapshot_id, holder, reason, created_at, expires_at FROM lakemill.pins
+WHERE expires_at IS NULL OR expires_at > clock_timestamp() ORDER BY snapshot_id, created_at;
+
+-- name: record_position
+-- a consumer has read the table up to this snapshot
+INSERT INTO lakemill.positions (holder, table_id, snapshot_id) VALUES (%(holder)s, %(table)s, %(snapshot)s)
+ON CONFLICT (holder, table_id) DO UPDATE SET snapshot_id = excluded.snapshot_id, recorded_at = clock_timestamp();
+
+-- name: drop_positions
+-- a consumer is gone, or no longer reads this table (NULL: any)
+DELETE FROM lakemill.positions WHERE holder = %(holder)s AND (%(table)s::bigint IS NULL OR table_id = %(table)s);
+
+-- name: positions
+-- every position that was recorded at or after a time (NULL: ever)
+SELECT holder, table_id, snapshot_id, recorded_at FROM lakemill.positions
+WHERE %(since)s::timestamptz IS NULL OR recorded_at >= %(since)s ORDER BY snapshot_id, holder, table_id;
+
+-- name: condemn
+-- these snapshots will go
+INSERT INTO lakemill.condemned (snapshot_id) SELECT unnest(%(snapshots)s::bigint[]) ON CONFLICT DO NOTHING;
+
+-- name: absolve
+-- they are gone, or they stay after all
+DELETE FROM lakemill.condemned WHERE snapshot_id = ANY(%(snapshots)s);
+
+-- name: absolve_left
+-- what an expiry that was killed left behind; its last transaction may take a moment to end
+DELETE FROM lakemill.condemned c WHERE condemned_at < clock_timestamp() - interval '1 minute' OR NOT EXISTS (
+  SELECT FROM {catalog}.ducklake_snapshot s WHERE s.snapshot_id = c.snapshot_id);
+
+-- name: try_turn
+-- only one expiry at a time; held by the connection, freed with it
+SELECT pg_try_advisory_lock(%(key)s);
+
+-- name: end_turn
+-- the next one may
+SELECT pg_advisory_unlock(%(key)s);
