@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from lakemill.errors import BadSettings, EngineLost, MissingPart
 from lakemill.settings import Settings
-from lakemill.spark import java, s3
+from lakemill.spark import jars, java, s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +117,12 @@ def _launch(settings: Settings) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder
     builder = builder.remote(settings.spark.remote) if settings.spark.remote else builder.master(settings.spark.master)
-    for key, value in launch_conf(settings).items():
+    conf = launch_conf(settings)
+    if settings.on_s3:
+        files = jars.located(settings)
+        files = tuple(sorted(jars.fetch().glob("*.jar"))) if files is None else files
+        conf["spark.jars"] = ",".join(part for part in (conf.get("spark.jars"), *map(str, files)) if part)
+    for key, value in conf.items():
         builder = builder.config(key, value)
     try:
         with warnings.catch_warnings():
@@ -126,16 +131,8 @@ def _launch(settings: Settings) -> SparkSession:
             )  # Connect sets everything a second time, and warns about what only a launch can
             return builder.getOrCreate()
     except Exception as error:  # py4j's, gRPC's and PySpark's errors have no common root
-        raise _not_started(settings, error) from error
-
-
-def _not_started(settings: Settings, error: Exception) -> EngineLost:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    fetching = settings.on_s3 and "spark.jars.packages" in s3.jar_conf(settings)
-    cure = "`lakemill doctor` checks Java and Spark"
-    if fetching:
-        cure += "; without a network, put the jars that it names into a folder and set spark.packages_dir"
-    return EngineLost(f"Spark did not start: {reason}", remedy=cure)
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise EngineLost(f"Spark did not start: {reason}", remedy="`lakemill doctor` checks Java and Spark") from error
 
 
 def _connect(url: str) -> SparkSession:
@@ -153,7 +150,12 @@ def _connect(url: str) -> SparkSession:
 def _apply(session: SparkSession, settings: Settings) -> None:
     conf = runtime_conf(settings)
     if settings.on_s3:
-        conf |= s3.runtime_conf(settings)
+        hadoop = s3.runtime_conf(settings)
+        if not settings.spark.remote:  # for every session of this JVM, `newSession()` included
+            shared = session.sparkContext._jsc.hadoopConfiguration()
+            for key, value in hadoop.items():
+                shared.set(key, value)
+        conf = hadoop | conf
     launched = launch_conf(settings) if not settings.spark.remote.startswith("sc://") else {}
     for key, value in conf.items():
         if session.conf.get(key, None) == value:
