@@ -1,0 +1,98 @@
+"""Which snapshots may go, and why each of the others stays. Pure: the facts and the time come from outside.
+
+A snapshot stays when it is the newest, younger than the retention, pinned, or the recorded position of a consumer.
+Some stay as *evidence*: when a delete's stamp does not tell its commit (``core/timing``), the labels of the commits
+around it do, and without them a needed snapshot would fall into doubt. ``lake/expiry`` fills this in and does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lakemill.core.changes import COMPACTIONS, INSERTS, SHAPES
+from lakemill.core.scan import Snapshot
+from lakemill.core.timing import Labels, WrittenBy, possible_commits
+from lakemill.errors import BadArgument
+
+_ENDS_DOUBT = INSERTS | SHAPES | COMPACTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A snapshot that was asked to go, or is old enough, and stays."""
+
+    snapshot: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpirePlan:
+    versions: tuple[int, ...]
+    """What goes, explicitly: expiry is never told a time, which could mean other snapshots a moment later."""
+    kept: tuple[Kept, ...]
+    cutoff: datetime
+    needed: tuple[int, ...] = ()
+    """Pinned and recorded snapshots that the plan knows of; a new one makes it void."""
+
+    @property
+    def empty(self) -> bool:
+        return not self.versions
+
+
+def plan_expiry(
+    snapshots: Sequence[Snapshot],
+    now: datetime,
+    retention: timedelta,
+    needed: Mapping[int, str],
+    evidence: Mapping[int, str],
+    *,
+    older_than: datetime | None = None,
+    versions: Sequence[int] | None = None,
+) -> ExpirePlan:
+    """What goes of all snapshots: those before a time (default: as old as the retention), or of those named."""
+    if older_than is not None and versions is not None:
+        raise BadArgument("name the snapshots to expire, or a time, not both")
+    cutoff = now - retention
+    if versions is None:
+        limit = cutoff if older_than is None else older_than
+        asked = [snapshot for snapshot in snapshots if snapshot.time < limit]
+    else:
+        asked = [snapshot for snapshot in snapshots if snapshot.id in set(versions)]
+    newest = max(snapshot.id for snapshot in snapshots)
+    going, kept = [], []
+    for snapshot in sorted(asked):
+        if snapshot.id == newest:
+            kept.append(Kept(snapshot.id, "it is the newest"))
+        elif snapshot.time >= cutoff:
+            kept.append(Kept(snapshot.id, f"it is younger than the retention of {retention}"))
+        elif (reason := needed.get(snapshot.id) or evidence.get(snapshot.id)) is not None:
+            kept.append(Kept(snapshot.id, reason))
+        else:
+            going.append(snapshot.id)
+    return ExpirePlan(tuple(going), tuple(kept), cutoff, tuple(sorted(needed)))
+
+
+def evidence_for(stamps: Sequence[int], at: int, data: WrittenBy, delete: WrittenBy, labels: Labels) -> range:
+    """The snapshots whose labels tell that one delete file's positions are, or are not, deleted at ``at``.
+
+    Only asked for delete files that were written after ``at``. Groups that are stamped later don't count, and earlier
+    ones ended before the next group's stamp; so one group is left, the last one stamped at or before ``at``.
+    """
+    before = [index for index, stamp in enumerate(stamps) if stamp <= at]
+    if not before or stamps[before[-1]] <= data.earliest:
+        return range(0)
+    index = before[-1]
+    stamp = stamps[index]
+    possible = possible_commits(stamps, index, data, delete, labels)
+    if min(possible) > at:  # nothing from the stamp up to here may turn into a possible commit
+        return range(stamp, at + 1)
+    if max(possible) > at:  # in doubt as it is
+        return range(0)
+    end = delete.latest if index == len(stamps) - 1 else stamps[index + 1] - 1
+    for commit in range(stamp, end + 1):
+        kinds = labels.at(commit)
+        if kinds is not None and kinds & _ENDS_DOUBT:
+            return range(min(commit, at + 1), commit + 1)
+    return range(at + 1, end + 1)

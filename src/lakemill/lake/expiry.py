@@ -1,0 +1,133 @@
+"""Expiring snapshots: plan what may go, choose it under the pins' lock, and let the extension remove it.
+
+The extension deletes the snapshots and schedules the files that no remaining snapshot shows; it is always given
+explicit versions. Between the choice and the removal nobody can pin what was chosen (``store/pins``), and a pin that
+came after the plan voids it. No file is deleted here: that is cleanup, later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from lakemill.core.expiry import ExpirePlan, evidence_for, plan_expiry
+from lakemill.core.scan import Snapshot
+from lakemill.errors import PublishConflict, UnknownSnapshot
+from lakemill.lake.catalog import Catalog, reading
+from lakemill.lake.duck import LAKE, Connection, explained
+from lakemill.lake.scan import Lakefront
+from lakemill.store import pins
+from lakemill.store.queries import load_queries
+
+QUERIES = load_queries("upkeep")
+_EXPIRE = f"CALL ducklake_expire_snapshots('{LAKE}', versions => $versions::UBIGINT[])"
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    versions: tuple[int, ...]
+    files_scheduled: int
+    """Files that no snapshot shows any more; cleanup removes them when no reader can have them open."""
+
+
+def plan_expire(
+    front: Lakefront,
+    retention: timedelta,
+    *,
+    older_than: datetime | None = None,
+    versions: Sequence[int] | None = None,
+) -> ExpirePlan:
+    """What an expiry would remove now, and what it would keep and why."""
+    with reading(front.conn, front.schema) as catalog:
+        found = pins.needed_snapshots(front.conn)
+        needed = {p.snapshot_id: f"recorded position of {p.holder} on table {p.table_id}" for p in found.positions}
+        needed |= {p.snapshot_id: f"pinned by {p.holder}" + (f": {p.reason}" if p.reason else "") for p in found.pins}
+        snapshots = _snapshots(front.conn)
+        known = {snapshot.id: snapshot for snapshot in snapshots}
+        if versions is not None and (unknown := sorted(set(versions) - set(known))):
+            raise UnknownSnapshot(f"there is no snapshot {', '.join(map(str, unknown))}")
+        evidence: dict[int, str] = {}
+        for snapshot_id in needed:
+            if snapshot_id in known:
+                for snapshot in _evidence(front, catalog, known[snapshot_id]):
+                    evidence.setdefault(
+                        snapshot, f"its label times deletes for snapshot {snapshot_id}, which is needed"
+                    )
+        now = _now(front.conn)
+        return plan_expiry(snapshots, now, retention, needed, evidence, older_than=older_than, versions=versions)
+
+
+def expire(conn: psycopg.Connection[Any], duck: Connection, plan: ExpirePlan, schema: str = "public") -> Expired:
+    """Carry out a plan; refused as a conflict when somebody has pinned or recorded a snapshot since it was made."""
+    if plan.empty:
+        return Expired((), 0)
+    with pins.turn(conn):
+        chosen = pins.condemn(
+            conn,
+            lambda needed: plan.versions if needed.snapshots <= set(plan.needed) else (),
+            catalog_schema=schema,
+        )
+        if not chosen:
+            raise PublishConflict("a snapshot was pinned or recorded since the expiry was planned")
+        try:
+            before = _scheduled(conn, schema)
+            _remove(duck, chosen)
+            return Expired(chosen, _scheduled(conn, schema) - before)
+        finally:
+            pins.absolve(conn, chosen)
+
+
+def _remove(duck: Connection, versions: Sequence[int]) -> None:
+    """A commit that touches the same rows at the same moment makes PostgreSQL refuse one of the two: try again."""
+    for attempt in range(1, _TRIES + 1):
+        try:
+            with explained():
+                duck.execute(_EXPIRE, {"versions": list(versions)}).fetchall()
+        except PublishConflict:
+            if attempt == _TRIES:
+                raise
+        else:
+            return
+
+
+def _evidence(front: Lakefront, catalog: Catalog, at: Snapshot) -> set[int]:
+    """Snapshots whose labels a read at ``at`` depends on, of all tables."""
+    found: set[int] = set()
+    rows = front.conn.execute(
+        QUERIES["tables_with_later_deletes"].compose(), {"at": at.id, "next_file_id": at.next_file_id}
+    ).fetchall()
+    for (table_id,) in rows:
+        table = catalog.table_by_id(table_id, at.id)
+        if table is None:
+            continue
+        deletes = [delete for delete in catalog.deletes_at(table, at.id) if delete.id >= at.next_file_id]
+        stamps = front.stamps.of([delete.path for delete in deletes])
+        for delete in deletes:
+            own = sorted(stamps[delete.path])
+            if own:
+                by = catalog.written_by(delete.id)
+                labels = catalog.labels(table_id, own[0], by.latest)
+                found |= set(evidence_for(own, at.id, catalog.written_by(delete.data_file_id), by, labels))
+    return found
+
+
+def _snapshots(conn: psycopg.Connection[Any]) -> list[Snapshot]:
+    return [Snapshot(*row) for row in conn.execute(QUERIES["snapshots"].compose()).fetchall()]
+
+
+def _now(conn: psycopg.Connection[Any]) -> datetime:
+    row = conn.execute(QUERIES["now"].compose()).fetchone()
+    assert row is not None  # noqa: S101  (a SELECT of one expression)
+    now: datetime = row[0]
+    return now
+
+
+def _scheduled(conn: psycopg.Connection[Any], schema: str) -> int:
+    with reading(conn, schema):
+        row = conn.execute(QUERIES["scheduled_count"].compose()).fetchone()
+    return int(row[0]) if row else 0

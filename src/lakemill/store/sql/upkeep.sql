@@ -1,0 +1,43 @@
+-- Reads and the one write of upkeep. The catalog's tables are found by search_path.
+
+-- name: now
+-- the server's clock, by which snapshots and removals are dated
+SELECT clock_timestamp();
+
+-- name: snapshots
+-- every snapshot that can be read
+SELECT snapshot_id, snapshot_time, schema_version, next_file_id FROM ducklake_snapshot ORDER BY snapshot_id;
+
+-- name: tables_with_later_deletes
+-- tables whose delete files at a snapshot were written after it: their stamps and the commits' labels decide
+SELECT DISTINCT table_id FROM ducklake_delete_file
+WHERE delete_file_id >= %(next_file_id)s AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s);
+
+-- name: scheduled_count
+-- files that wait for cleanup
+SELECT count(*) FROM ducklake_files_scheduled_for_deletion;
+
+-- name: scheduled
+-- files that no snapshot shows any more, and since when; paths start at the data path
+SELECT data_file_id, CASE WHEN path_is_relative THEN %(root)s ELSE '' END || path, schedule_start
+FROM ducklake_files_scheduled_for_deletion ORDER BY schedule_start, data_file_id;
+
+-- name: referenced
+-- every file that a row of the catalog names, of dropped tables too
+SELECT DISTINCT CASE WHEN f.path_is_relative THEN coalesce(t.path, '') ELSE '' END || f.path
+FROM (SELECT table_id, path, path_is_relative FROM ducklake_data_file
+      UNION ALL SELECT table_id, path, path_is_relative FROM ducklake_delete_file) f
+LEFT JOIN (SELECT DISTINCT t.table_id,
+             CASE WHEN t.path_is_relative AND s.path_is_relative THEN %(root)s || s.path || t.path
+                  WHEN t.path_is_relative THEN s.path || t.path ELSE t.path END AS path
+           FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)) t USING (table_id);
+
+-- name: unschedule
+-- these are gone, or were never to go
+DELETE FROM ducklake_files_scheduled_for_deletion f
+USING unnest(%(ids)s::bigint[], %(since)s::timestamptz[]) AS g (id, since)
+WHERE f.data_file_id = g.id AND f.schedule_start = g.since;
+
+-- name: set_search_path
+-- the catalog's schema, for this transaction
+SELECT set_config('search_path', quote_ident(%(schema)s), true);
