@@ -18,15 +18,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.store import S3Store
 
+Method = Literal["GET", "PUT", "HEAD", "DELETE"]
 REGION = "us-east-1"
 START_SECONDS = 60.0
 
@@ -64,9 +66,27 @@ class S3Server:
 
     def create_bucket(self, bucket: str) -> str:
         """obstore has no call for it, but it signs any URL: a signed PUT of the bucket itself makes it."""
-        url = obstore.sign(self.store(bucket), "PUT", "", timedelta(minutes=1))
-        with urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=30):
-            return bucket
+        self.ask("PUT", bucket)
+        return bucket
+
+    def remove_bucket(self, bucket: str) -> None:
+        store = self.store(bucket)
+        for batch in obstore.list(store):
+            obstore.delete(store, [entry["path"] for entry in batch])
+        self.ask("DELETE", bucket)
+
+    def put(self, bucket: str, key: str, content: bytes) -> None:
+        obstore.put(self.store(bucket), key, content)
+
+    def key_of(self, bucket: str, key: str) -> str | None:
+        """The KMS key that an object is encrypted with."""
+        return self.ask("HEAD", bucket, key).get("x-amz-server-side-encryption-aws-kms-key-id")
+
+    def ask(self, method: Method, bucket: str, key: str = "") -> Mapping[str, str]:
+        """One signed request; the headers of its answer."""
+        url = obstore.sign(self.store(bucket), method, key, timedelta(minutes=1))
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as answer:
+            return {name.lower(): value for name, value in answer.headers.items()}
 
 
 def _free_ports(count: int) -> list[int]:

@@ -125,6 +125,10 @@ class Storage:
             error.place = self.root  # the user knows this path, not the probe's
             raise
 
+    def staging(self) -> StagingStorage:
+        """The same storage in the words of a job that stages files."""
+        return StagingStorage(self)
+
     def _find(self, path: str) -> tuple[_Place, str]:
         match = _S3.match(path)
         if match is None:
@@ -133,6 +137,25 @@ class Storage:
         if bucket is None:
             bucket = self._buckets.setdefault(match[1], _Bucket(match[1], _s3_store(match[1], self._s3)))
         return bucket, match[2]
+
+
+@dataclass(frozen=True, slots=True)
+class StagingStorage:
+    """What ``lake/staging`` asks of a storage: whole jobs' files at once, by their paths."""
+
+    storage: Storage
+
+    def list(self, folder: str) -> list[str]:
+        return sorted(file.path for file in self.storage.list(folder) if file.path.endswith(".parquet"))
+
+    def move(self, moves: Iterable[tuple[str, str]]) -> None:
+        self.storage.move_all(moves)
+
+    def write(self, path: str, content: bytes) -> None:
+        self.storage.put_bytes(path, content)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        self.storage.delete(paths)
 
 
 # ---------------------------------------------------------------- a local folder
