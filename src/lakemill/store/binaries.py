@@ -118,7 +118,7 @@ def _header(install: Path) -> str:
 
 def reachable(install: Path, account: Account, store: Path) -> Path:
     """`install`, or a copy of it under `store` when the account can't run it where it is."""
-    if not account.switch or account.run(install / "bin" / "postgres", "--version").returncode == 0:
+    if not account.switch or _runs(install, account):
         return install
     libraries = install.parent.parent / f"{WHEEL}.libs"  # found by the binaries relative to themselves
     target = store / f"binaries-{_major(install)}"
@@ -136,12 +136,19 @@ def reachable(install: Path, account: Account, store: Path) -> Path:
             fresh.rename(target)
         except OSError:  # somebody else was first
             shutil.rmtree(fresh, ignore_errors=True)
-    if account.run(copy / "bin" / "postgres", "--version").returncode != 0:
+    if not _runs(copy, account):
         raise MissingPart(
             f"the account '{account.name}' can't run PostgreSQL from {copy}",
             remedy="run lakemill as a user other than root, or set lake.postgres to a server of your own",
         )
     return copy
+
+
+def _runs(install: Path, account: Account) -> bool:
+    try:
+        return account.run(install / "bin" / "postgres", "--version").returncode == 0
+    except OSError:
+        return False
 
 
 def new_place(data_dir: Path, account: Account) -> Path:
