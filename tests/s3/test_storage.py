@@ -1,8 +1,7 @@
-"""lake/storage: the same contract on a local folder and on S3, and what is said when a storage is not as it should be."""
+"""lake/storage: one contract on a local folder and on S3, and what is said when a storage is not as it should be."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from lakemill.errors import BadSettings, LakemillError, StorageUnavailable, UnknownBucket, Unwritable
-from lakemill.lake.storage import Storage, explain_text, open_storage
+from lakemill.lake import s3_errors
+from lakemill.lake.storage import Storage, open_storage
 from lakemill.settings import S3Settings, Settings
 from tests.s3.conftest import MakeFlags
 from tests.s3.proxy import Faults, Proxy
@@ -64,12 +64,12 @@ def test_a_folder_is_listed_whole_and_alone(storage: Storage) -> None:
 
 
 def test_many_files_are_moved_and_deleted_at_once(storage: Storage) -> None:
-    files = [f"{storage.root}many/{n}.parquet" for n in range(40)]
+    files = [f"{storage.root}k=1/{n}.parquet" for n in range(40)]
     for path in files:
         storage.put_bytes(path, b"1")
     staging = storage.staging()
-    staging.move([(path, path.replace("many", "other")) for path in files])
-    moved = sorted(path.replace("many", "other") for path in files)
+    staging.move([(path, path.replace("k=1", "k=2")) for path in files])
+    moved = sorted(path.replace("k=1", "k=2") for path in files)
     assert staging.list(storage.root) == moved
     staging.remove(moved)
     assert list(storage.list()) == []
@@ -99,7 +99,7 @@ def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk(tmp_path: Path) -> None:
-    os.symlink("/dev/full", tmp_path / "x.parquet")
+    (tmp_path / "x.parquet").symlink_to("/dev/full")
     storage = open_storage(str(tmp_path), S3Settings())
     with pytest.raises(StorageUnavailable, match="the disk is full") as told:
         storage.put_bytes(storage.root + "x.parquet", b"abc")
@@ -211,7 +211,7 @@ class TestBadS3:
     ],
 )
 def test_errors_of_spark_and_duckdb_are_told_in_the_same_words(text: str, kind: type[LakemillError]) -> None:
-    told = explain_text(text, "s3://b/x")
+    told = s3_errors.explain(text, "s3://b/x")
     assert type(told) is kind
     assert_one_line(told, "s3://b/x")
 

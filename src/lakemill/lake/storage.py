@@ -24,6 +24,7 @@ import obstore
 from obstore.store import S3Store
 
 from lakemill.errors import BadSettings, LakemillError, StorageUnavailable, UnknownBucket, Unwritable
+from lakemill.lake import s3_errors
 from lakemill.settings import S3Settings
 
 if TYPE_CHECKING:
@@ -294,62 +295,4 @@ def _remote(path: str) -> Iterator[None]:
     try:
         yield
     except (obstore.exceptions.BaseError, FileNotFoundError) as error:
-        raise explain_text(str(error), path) from error
-
-
-_MEANINGS: tuple[tuple[str, type[LakemillError], str, str | None], ...] = (
-    (r"NoSuchBucket|UnknownStoreException|bucket does not exist", UnknownBucket, "the bucket does not exist", None),
-    (
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|Unauthenticated",
-        Unwritable,
-        "S3 does not accept the credentials",
-        "correct s3.access_key_id and s3.secret_access_key, or the AWS_* variables",
-    ),
-    (
-        r"169\.254\.169\.254|NoAuthWithAWSException|Unable to load credentials|NoAwsCredentials",
-        Unwritable,
-        "there are no credentials for S3",
-        "set s3.access_key_id and s3.secret_access_key, or the AWS_* variables",
-    ),
-    (
-        r"AccessDenied|403 Forbidden|Status Code: 403|HTTP (code )?403|PermissionDenied",
-        Unwritable,
-        "S3 denies access",
-        "give this access key the right to list, read, write and delete here",
-    ),
-    (
-        r"StorageFull|InsufficientStorage|Insufficient Storage|Status Code: 507|status code: 507|No space left",
-        StorageUnavailable,
-        "the storage is full",
-        "free some space, then try again",
-    ),
-    (
-        r"SlowDown|ThrottledException|(?i:status code: 503|HTTP 503)|503 Service",
-        StorageUnavailable,
-        "S3 is too busy to answer",
-        "try again later",
-    ),
-    (
-        r"TimedOut|timed out|Timeout was reached|Timeout ?Exception",
-        StorageUnavailable,
-        "S3 did not answer in time",
-        None,
-    ),
-    (
-        r"kind: Connect|ConnectException|UnknownHostException|Could not establish connection|Could not connect",
-        StorageUnavailable,
-        "S3 can't be reached",
-        "check s3.endpoint (http or https, host, port) and that the server runs",
-    ),
-    (r"404 Not Found|FileNotFoundException|NoSuchKey|HTTP 404", StorageUnavailable, "there is no such file", None),
-)
-
-
-def explain_text(text: str, place: str) -> LakemillError:
-    """What an S3 error means, told by obstore, DuckDB or Spark: one line of ours, whatever the length of theirs."""
-    for pattern, kind, message, remedy in _MEANINGS:
-        if re.search(pattern, text):
-            return kind(message, remedy=remedy, place=place)
-    told = re.search(r"<Message>([^<]+)</Message>", text) or re.search(r"S3 error: ([^\n]+)|([^\n]+)", text)
-    reason = next((group for group in told.groups() if group), "") if told else ""
-    return StorageUnavailable(f"S3 failed: {reason.strip()[:300] or 'no reason given'}", place=place)
+        raise s3_errors.explain(str(error), path) from error
