@@ -8,11 +8,12 @@ one worker has the only JVM; those marked `s3` have a group, and a JVM, of their
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,23 +124,27 @@ def lake_root(tmp_path: Path) -> Path:
 @pytest.fixture
 def make_lake(postgres: str, tmp_path: Path) -> Iterator[MakeLake]:
     """Makes lakes: `make_lake(inline=0)`; `flags` are settings, such as ``{"spark.profile": "batch"}``."""
-    opened: list[Any] = []
+    with make_lakes(postgres, tmp_path) as make:
+        yield make
 
-    def make(*, inline: int = 0, flags: dict[str, object] | None = None) -> TestLake:
-        context = new_database(postgres)
-        dsn = context.__enter__()
-        opened.append(context)
-        root = tmp_path / f"lake{len(opened)}"
-        root.mkdir()
-        (root / "lakemill.toml").write_text(f"[lake]\npostgres = {dsn!r}\n")
-        settings = Settings.load(root, {"duck.threads": 2, **(flags or {})})
-        with duck.connect(settings, dsn, create=True, inline=inline) as connection:
-            connection.execute("CALL lake.set_option('data_inlining_row_limit', ?)", [inline])
-        return TestLake(settings, dsn, settings.data_path)
 
-    yield make
-    for context in reversed(opened):
-        context.__exit__(None, None, None)
+@contextmanager
+def make_lakes(server: str, folder: Path) -> Iterator[MakeLake]:
+    """The same for fixtures of a wider scope."""
+    with ExitStack() as opened:
+        numbers = itertools.count(1)
+
+        def make(*, inline: int = 0, flags: dict[str, object] | None = None) -> TestLake:
+            dsn = opened.enter_context(new_database(server))
+            root = folder / f"lake{next(numbers)}"
+            root.mkdir()
+            (root / "lakemill.toml").write_text(f"[lake]\npostgres = {dsn!r}\n")
+            settings = Settings.load(root, {"duck.threads": 2, **(flags or {})})
+            with duck.connect(settings, dsn, create=True, inline=inline) as connection:
+                connection.execute("CALL lake.set_option('data_inlining_row_limit', ?)", [inline])
+            return TestLake(settings, dsn, settings.data_path)
+
+        yield make
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 
@@ -29,6 +29,7 @@ from lakemill.lake.inlined import inlined_table
 from lakemill.lake.publish import Publisher
 from lakemill.lake.scan import Lakefront, Recorded, count_rows, plan_delta, plan_scan
 from lakemill.lake.stamps import Stamps
+from lakemill.runtime import write
 from lakemill.settings import Settings
 from lakemill.spark import session
 from lakemill.spark.inputs import delta_frame, scan_frame
@@ -38,6 +39,8 @@ from lakemill.store.migrate import migrate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from lakemill.lake.publish import Published
 
 
 def open(place: str | Path | Settings | None = None, *, flags: Mapping[str, object] | None = None) -> Lake:
@@ -172,6 +175,31 @@ class Table:
             return delta_frame(self.lake.spark, plan, inlined)
         frame = scan_frame(self.lake.spark, plan, inlined, located=located)
         return frame.where(where) if where else frame
+
+    # ------------------------------------------------------------ writing
+    def append(self, frame: DataFrame, *, message: str | None = None) -> Published | None:
+        """Add the frame's rows, as one snapshot; None when there were none."""
+        return write.append(self, frame, message=message)
+
+    def replace(self, frame: DataFrame, *, base: int | None = None, message: str | None = None) -> Published | None:
+        """Give the table new content, as one snapshot; ``base`` is the snapshot that the frame was computed from."""
+        return write.replace(self, frame, base=base, message=message)
+
+    def delete(self, where: str, *, message: str | None = None) -> Published | None:
+        """Remove the rows that meet a Spark SQL condition; None when there are none."""
+        return write.delete(self, where, message=message)
+
+    def merge(
+        self,
+        frame: DataFrame,
+        on: Sequence[str],
+        *,
+        matched: Literal["update", "delete", "ignore"] = "update",
+        unmatched: Literal["insert", "ignore"] = "insert",
+        message: str | None = None,
+    ) -> Published | None:
+        """Update (or delete) the rows whose key the frame has, insert the others; see ``runtime/write.py``."""
+        return write.merge(self, frame, on, matched=matched, unmatched=unmatched, message=message)
 
     def count(self, at: int | None = None) -> int:
         """Visible rows at a snapshot, from the catalog; no Spark job."""

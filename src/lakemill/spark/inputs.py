@@ -213,6 +213,20 @@ def _positions_in_files(spark: SparkSession, reads: list[DeleteRead], owners: di
     )
 
 
+def deleted_positions(spark: SparkSession, reads: Sequence[DeleteRead]) -> DataFrame:
+    """``__file_id`` and ``__position`` of everything that these delete files hold."""
+    facts = pa.table(
+        {
+            _PATH: pa.array([spark_uri(spark, read.file.path) for read in reads], pa.string()),
+            FILE_ID: pa.array([read.file.data_file_id for read in reads], pa.int64()),
+        }
+    )
+    schema = t.StructType([t.StructField("pos", t.LongType())])
+    frame = spark.read.schema(schema).parquet(*[reader_path(read.file.path) for read in reads])
+    frame = frame.select(F.col("pos").alias(POSITION), F.col("_metadata.file_path").alias(_PATH))
+    return frame.join(F.broadcast(spark.createDataFrame(facts)), _PATH).select(FILE_ID, POSITION)
+
+
 def _key_of(uri: str, position: int) -> int:
     key = zlib.crc32(uri.encode()) << 32 | position
     return key - 2**64 if key >= 2**63 else key

@@ -1,0 +1,265 @@
+"""Writing a lake table from Spark: append, replace, delete, merge. Each is staged, then published as one snapshot.
+
+Top to bottom: read the table's state, let Spark stage files, read their footers back, build an intent, publish. What is
+computed from the table's rows is staged once and everything else derives from that file, so that deletes and inserts
+can't disagree (traps 11). A conflict that recomputing can cure is planned again; staged files of a failed attempt are
+removed. Nothing is visible before the publish.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from lakemill.core.commit import (
+    AddFiles,
+    DeletePositions,
+    EndFiles,
+    Intent,
+    NewFile,
+    NoConflict,
+    Purpose,
+    Requirement,
+    Update,
+)
+from lakemill.core.scan import ReadPlan, Snapshot, TableAt
+from lakemill.errors import BadArgument, LakemillError, OutcomeUnknown, PublishConflict, UnknownColumn
+from lakemill.lake.footer import new_deletes, new_files
+from lakemill.lake.scan import scan_in
+from lakemill.lake.staging import JOB_FOLDER
+from lakemill.lake.storage import open_storage
+from lakemill.lake.target import WriteTarget, read_target
+from lakemill.spark.changes import DELETE, INSERT, OPERATION, UPDATE, count_by_file, merge_diff, read_diff, stage_diff
+from lakemill.spark.deletes import FILE_ID as DELETES_FILE_ID
+from lakemill.spark.deletes import POSITION as DELETES_POSITION
+from lakemill.spark.deletes import write_deletes
+from lakemill.spark.inputs import FILE_ID, POSITION, ROW_ID, deleted_positions
+from lakemill.spark.outputs import write_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakemill.lake.publish import More, Published
+    from lakemill.runtime.open import Lake, Table
+
+ATTEMPTS = 5
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a write starts from: the table at one snapshot, where new files go, and which files are live."""
+
+    snapshot: Snapshot
+    table: TableAt
+    target: WriteTarget
+    plan: ReadPlan
+
+
+@dataclass(slots=True)
+class Writing:
+    """One attempt at a write: what it staged, so that a failure leaves nothing behind."""
+
+    lake: Lake
+    state: State
+    staged: list[str] = field(default_factory=list)
+
+    @property
+    def storage(self) -> Any:
+        return open_storage(self.lake.settings.data_path, self.lake.settings.s3).staging()
+
+    def scratch(self) -> str:
+        """A folder of this attempt below the table's, for the diff."""
+        return f"{self.state.target.path}{JOB_FOLDER}{uuid.uuid4()}/"
+
+    def files(self, frame: DataFrame, row_ids: str | None = None) -> tuple[NewFile, ...]:
+        staged = write_files(frame, self.state.target, self.storage, row_ids=row_ids)
+        self.staged += [file.path for file in staged.files]
+        return new_files(self.lake.duck, staged, self.state.target)
+
+    def publish(
+        self, updates: Sequence[Update], purpose: Purpose, base: int, message: str, more: More | None
+    ) -> Published | None:
+        updates = [update for update in updates if update is not None]
+        if not updates:
+            return None
+        table_id = self.state.table.id
+        requirements: list[Requirement] = [NoConflict(table_id, base, purpose), *self.state.target.requirements]
+        intent = Intent(uuid.uuid4(), tuple(updates), tuple(requirements), author="lakemill", message=message)
+        return self.lake.publisher.publish(intent, more)
+
+
+# ---------------------------------------------------------------- the four writes
+def append(table: Table, frame: DataFrame, *, message: str | None = None, more: More | None = None) -> Published | None:
+    """Add rows. None when there were none."""
+    with writing(table) as attempt:
+        files = attempt.files(frame)
+        updates = [AddFiles(attempt.state.table.id, files)] if files else []
+        told = message or f"append to {attempt.state.table.full_name}"
+        return attempt.publish(updates, Purpose.APPEND, attempt.state.snapshot.id, told, more)
+
+
+def replace(
+    table: Table, frame: DataFrame, *, base: int | None = None, message: str | None = None, more: More | None = None
+) -> Published | None:
+    """Give the table new content in one snapshot; older snapshots keep the old.
+
+    ``base`` is the snapshot that the frame was computed from: a change of the table since then is a conflict.
+    """
+    flush_inlined(table)
+    with writing(table) as attempt:
+        table_id = attempt.state.table.id
+        ended = tuple(read.file.id for read in attempt.state.plan.files)
+        files = attempt.files(frame)
+        updates: list[Update] = [EndFiles(table_id, ended)] if ended else []
+        updates += [AddFiles(table_id, files)] if files else []
+        told = message or f"replace {attempt.state.table.full_name}"
+        since = attempt.state.snapshot.id if base is None else base
+        return attempt.publish(updates, Purpose.CHANGE, since, told, more)
+
+
+def delete(table: Table, where: str, *, message: str | None = None, more: More | None = None) -> Published | None:
+    """Remove the rows that meet a Spark SQL condition. None when there are none."""
+
+    def once() -> Published | None:
+        with writing(table) as attempt:
+            hits = table.frame(attempt.state.plan, where, located=True).select(FILE_ID, POSITION)
+            with diff_of(attempt, hits) as diff:
+                updates = _deletes(attempt, diff)
+            told = message or f"delete rows of {attempt.state.table.full_name}"
+            return attempt.publish(updates, Purpose.CHANGE, attempt.state.snapshot.id, told, more)
+
+    flush_inlined(table)
+    return _replanned(once)
+
+
+def merge(
+    table: Table,
+    source: DataFrame,
+    on: Sequence[str],
+    *,
+    matched: Literal["update", "delete", "ignore"] = "update",
+    unmatched: Literal["insert", "ignore"] = "insert",
+    message: str | None = None,
+    more: More | None = None,
+) -> Published | None:
+    """Bring the source's rows into the table by key: update (or delete) what matches, insert what does not.
+
+    Updated rows keep their row ids; rows that are equal already are left alone; NULL keys match nothing. A key that the
+    source has twice is refused.
+    """
+    if not on:
+        raise BadArgument("a merge needs at least one key column", remedy='name them: merge(frame, on=["id"])')
+
+    def once() -> Published | None:
+        with writing(table) as attempt:
+            state = attempt.state
+            known = {column.name.lower() for column in state.table.columns}
+            if unknown := [name for name in on if name.lower() not in known]:
+                raise UnknownColumn(f"{state.table.full_name} has no column {unknown[0]!r} to merge on")
+            current = table.frame(state.plan, located=True)
+            diff_frame = merge_diff(current, source, state.table.columns, on, matched, unmatched)
+            with diff_of(attempt, diff_frame) as diff:
+                updates = _deletes(attempt, diff.where(f"{OPERATION} <> '{INSERT}'"))
+                updates += _changed_rows(attempt, diff)
+            told = message or f"merge into {state.table.full_name}"
+            return attempt.publish(updates, Purpose.CHANGE, state.snapshot.id, told, more)
+
+    flush_inlined(table)
+    return _replanned(once)
+
+
+def _changed_rows(attempt: Writing, diff: DataFrame) -> list[Update]:
+    """New versions of updated rows, which keep their row ids, apart from inserted ones, which get new ones."""
+    table_id = attempt.state.table.id
+    extra = [OPERATION, FILE_ID, POSITION]
+    if attempt.state.target.mapping is not None:
+        # Files read by names can't carry row ids: the updated rows get new ones.
+        files = attempt.files(diff.where(f"{OPERATION} <> '{DELETE}'").drop(*extra, ROW_ID))
+    else:
+        updated = attempt.files(diff.where(f"{OPERATION} = '{UPDATE}'").drop(*extra), row_ids=ROW_ID)
+        files = updated + attempt.files(diff.where(f"{OPERATION} = '{INSERT}'").drop(*extra, ROW_ID))
+    return [AddFiles(table_id, files)] if files else []
+
+
+def _deletes(attempt: Writing, hits: DataFrame) -> list[Update]:
+    """Positions to remove → whole files that end, and one cumulative delete file for each other one."""
+    state = attempt.state
+    counts = count_by_file(hits)
+    if not counts:
+        return []
+    files = {read.file.id: read.file for read in state.plan.files}
+    live = {read.file.data_file_id: read.file for read in state.plan.deletes}
+    before = {file_id: live[file_id].positions for file_id in counts if file_id in live}
+    ended = tuple(file_id for file_id, hit in counts.items() if hit + before.get(file_id, 0) == files[file_id].rows)
+    updates: list[Update] = [EndFiles(state.table.id, ended)] if ended else []
+    partly = {file_id: files[file_id].path for file_id in counts if file_id not in ended}
+    if partly:
+        spark = attempt.lake.spark
+        positions = hits.selectExpr(f"{FILE_ID} AS {DELETES_FILE_ID}", f"{POSITION} AS {DELETES_POSITION}")
+        if ended:
+            positions = positions.where(~positions[DELETES_FILE_ID].isin(list(ended)))
+        if older := [read for read in state.plan.deletes if read.file.data_file_id in partly]:
+            positions = positions.unionByName(deleted_positions(spark, older).toDF(DELETES_FILE_ID, DELETES_POSITION))
+        staged = write_deletes(positions, state.target, partly, attempt.storage)
+        attempt.staged += [delete.file.path for delete in staged]
+        replaces = {file_id: file.id for file_id, file in live.items() if file_id in partly}
+        updates.append(DeletePositions(state.table.id, new_deletes(attempt.lake.duck, staged, replaces)))
+    return updates
+
+
+# ---------------------------------------------------------------- around a write
+@contextmanager
+def writing(table: Table) -> Iterator[Writing]:
+    """The state to start from; what was staged is removed unless the publish happened or may have happened."""
+    lake = table.lake
+    with lake.catalog() as catalog:
+        snapshot = catalog.head()
+        found = catalog.table(table.schema, table.name, snapshot.id)
+        plan = scan_in(catalog, lake.front.stamps, found, snapshot)
+        target = read_target(lake.conn, found)
+    attempt = Writing(lake, State(snapshot, found, target, plan))
+    try:
+        yield attempt
+    except OutcomeUnknown:
+        raise
+    except BaseException:
+        with suppress(LakemillError, OSError):  # the failure itself matters more; upkeep removes orphans
+            attempt.storage.remove(attempt.staged)
+        raise
+
+
+@contextmanager
+def diff_of(attempt: Writing, frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, computed once: written to a scratch folder and read back as often as it is needed."""
+    folder = attempt.scratch()
+    try:
+        schema = stage_diff(frame, folder)
+        yield read_diff(attempt.lake.spark, folder, schema)
+    finally:
+        with suppress(LakemillError, OSError):
+            attempt.storage.remove(attempt.storage.list(folder))
+            attempt.storage.sweep(folder)
+
+
+def flush_inlined(table: Table) -> None:
+    """Rows and deletes that live in the catalog become files first: positions are of files."""
+    lake = table.lake
+    with lake.catalog() as catalog:
+        found = catalog.table(table.schema, table.name, catalog.head().id)
+        if not catalog.has_inlined(found.id):
+            return
+    lake.sql("CALL ducklake_flush_inlined_data('lake', schema_name => ?, table_name => ?)", [found.schema, found.name])
+
+
+def _replanned(once: Callable[[], T]) -> T:
+    """Run again on the newest snapshot when somebody else was first; the last conflict is the caller's."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return once()
+        except PublishConflict:
+            continue
+    return once()

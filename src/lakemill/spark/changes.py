@@ -1,0 +1,84 @@
+"""What a merge changes, as one DataFrame that is computed once.
+
+The diff of a merge holds, per changed row, the operation, the place of the row that goes (file id, position, row id)
+and the values of the row that comes. ``stage_diff`` writes it to a scratch folder; deletes, updates and inserts all
+derive from that file, never from a second evaluation (traps 11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column as Expr
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
+from pyspark.sql import types as t
+
+from lakemill.core.schema import Column, quote_spark
+from lakemill.errors import BadArgument
+from lakemill.spark import types
+from lakemill.spark.casting import fit
+from lakemill.spark.inputs import FILE_ID, POSITION, ROW_ID
+from lakemill.spark.outputs import explained_write, writer_path
+
+OPERATION = "__operation"
+UPDATE, INSERT, DELETE = "update", "insert", "delete"
+_TWICE = "LAKEMILL_KEY_TWICE"
+
+
+def merge_diff(
+    current: DataFrame, source: DataFrame, columns: Sequence[Column], on: Sequence[str], matched: str, unmatched: str
+) -> DataFrame:
+    """Changed rows of a merge: ``current`` is the table with places, ``source`` has exactly its columns."""
+    fit(source, columns)  # refuses what does not fit before anything is computed
+    keys = [name.lower() for name in on]
+    place = [ROW_ID, FILE_ID, POSITION]
+    old = current.select(*(F.col(quote_spark(c.name)).alias(f"o{i}") for i, c in enumerate(columns)), *place)
+    new = source.select(
+        *(F.col(quote_spark(c.name)).cast(types.shown(c)).alias(f"n{i}") for i, c in enumerate(columns)),
+        F.lit(True).alias("__new"),
+    )
+    key_places = [i for i, column in enumerate(columns) if column.name.lower() in keys]
+    counted = new.withColumn("__times", _times(new, [f"n{i}" for i in key_places]))
+    same_key = reduce(lambda a, b: a & b, (F.col(f"o{i}") == F.col(f"n{i}") for i in key_places))
+    joined = counted.join(old, same_key, "left" if unmatched == "insert" else "inner")
+    equal = reduce(lambda a, b: a & b, (F.col(f"o{i}").eqNullSafe(F.col(f"n{i}")) for i in range(len(columns))))
+    found = F.col(FILE_ID).isNotNull()
+    on_match = {"update": F.when(~equal, UPDATE), "delete": F.lit(DELETE), "ignore": F.lit(None)}[matched]
+    operation = F.when(found, on_match).otherwise(F.lit(INSERT))
+    checked = F.when(F.col("__times") > 1, F.raise_error(F.lit(_TWICE))).otherwise(operation)
+    values = [F.col(f"n{i}").alias(column.name) for i, column in enumerate(columns)]
+    return joined.select(checked.alias(OPERATION), *place, *values).where(F.col(OPERATION).isNotNull())
+
+
+def _times(frame: DataFrame, keys: Sequence[str]) -> Expr:
+    """How often a row's key occurs in the source; NULL keys match nothing and may repeat."""
+    from pyspark.sql import Window
+
+    no_null = reduce(lambda a, b: a & b, (F.col(key).isNotNull() for key in keys))
+    return F.when(no_null, F.count(F.lit(1)).over(Window.partitionBy(*keys))).otherwise(F.lit(1))
+
+
+def stage_diff(frame: DataFrame, folder: str) -> t.StructType:
+    """Compute the frame once, into Parquet files of a scratch folder."""
+    try:
+        with explained_write():
+            frame.write.option("compression", "snappy").parquet(writer_path(folder))
+    except Exception as error:
+        if _TWICE in str(error):
+            raise BadArgument(
+                "the source of the merge has the same key twice",
+                remedy="leave one row per key, for example with dropDuplicates",
+            ) from error
+        raise
+    return frame.schema
+
+
+def read_diff(spark: SparkSession, folder: str, schema: t.StructType) -> DataFrame:
+    return spark.read.schema(schema).parquet(writer_path(folder))
+
+
+def count_by_file(hits: DataFrame) -> dict[int, int]:
+    """How many positions of each data file."""
+    return {row[0]: row[1] for row in hits.groupBy(FILE_ID).count().collect()}
