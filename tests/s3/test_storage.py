@@ -80,6 +80,16 @@ def test_moving_what_is_not_there_says_so(storage: Storage) -> None:
         storage.move(storage.root + "nothing", storage.root + "something")
 
 
+def test_what_spark_leaves_in_a_folder_is_swept_up(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path), S3Settings())
+    for name in ("job/_SUCCESS", "job/.a.parquet.crc", "job/k=1/.b.parquet.crc", "other/a.parquet", "other/_SUCCESS"):
+        storage.put_bytes(storage.root + name, b"x")
+    storage.staging().sweep(storage.root + "job")
+    storage.staging().sweep(storage.root + "other")
+    assert [file.path for file in storage.list()] == [storage.root + "other/a.parquet"]
+    assert not (tmp_path / "job").exists()
+
+
 # ---------------------------------------------------------------- folders that are not as they should be
 def test_the_path_decides_the_storage(tmp_path: Path) -> None:
     assert open_storage(f"{tmp_path}/x/", S3Settings()).root == f"{tmp_path}/x/"

@@ -50,6 +50,7 @@ class _Place(Protocol):
     def remove(self, keys: list[str]) -> None: ...
     def rename(self, source: str, target: str) -> None: ...
     def write(self, key: str, content: bytes) -> None: ...
+    def sweep(self, folder: str) -> None: ...
 
 
 def open_storage(data_path: str, s3: S3Settings) -> Storage:
@@ -158,6 +159,11 @@ class StagingStorage:
     def remove(self, paths: Iterable[str]) -> None:
         self.storage.delete(paths)
 
+    def sweep(self, folder: str) -> None:
+        """Remove what Spark leaves beside a job's files: checksums, markers, and folders that are empty then."""
+        place, key = self.storage._find(folder)
+        place.sweep(key)
+
 
 # ---------------------------------------------------------------- a local folder
 class _Folder:
@@ -191,7 +197,19 @@ class _Folder:
     def write(self, key: str, content: bytes) -> None:
         with _local(key):
             Path(key).parent.mkdir(parents=True, exist_ok=True)
-            Path(key).write_bytes(content)
+            with Path(key).open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())  # a publish that names it must not outlive it
+
+    def sweep(self, folder: str) -> None:
+        with _local(folder):
+            for place, _, names in os.walk(folder, topdown=False):
+                for name in names:
+                    if name.endswith(".crc") or name == "_SUCCESS":
+                        (Path(place) / name).unlink(missing_ok=True)
+                if not any(Path(place).iterdir()):
+                    Path(place).rmdir()
 
     @staticmethod
     def _stored(key: str, stat: os.stat_result) -> StoredFile:
@@ -258,6 +276,9 @@ class _Bucket:
     def write(self, key: str, content: bytes) -> None:
         with _remote(self._full(key)):
             obstore.put(self.store, key, content, use_multipart=False)
+
+    def sweep(self, folder: str) -> None:
+        """Nothing: on S3 there are no checksum files, and a folder is where its files are."""
 
     def _full(self, key: str) -> str:
         return f"s3://{self.name}/{key}"
