@@ -1,0 +1,70 @@
+"""Connections to PostgreSQL, and why there is none."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import psycopg
+import pytest
+
+from lakemill.errors import BadSettings, StoreUnavailable, UnsupportedVersion
+from lakemill.store import db
+
+
+def test_connects_and_commits_by_itself(database: str) -> None:
+    with db.connect(database) as connection:
+        assert connection.autocommit
+        assert connection.execute("SHOW application_name").fetchone() == ("lakemill",)
+    with db.connect(database, autocommit=False, options="-c statement_timeout=1234") as connection:
+        assert not connection.autocommit
+        assert connection.execute("SHOW statement_timeout").fetchone() == ("1234ms",)
+
+
+def test_several_hosts_are_tried_in_turn(database: str) -> None:
+    parts = db.parse(database)
+    dsn = psycopg.conninfo.make_conninfo(
+        database, host=f"127.0.0.1,{parts['host']}", port=f"1,{parts.get('port', 5432)}"
+    )
+    with db.connect(dsn) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "told"),
+    [
+        ("host=127.0.0.1 port=1 user=u password=geheim dbname=d", r"PostgreSQL at 127.0.0.1:1 \(database d\)"),
+        ("postgresql://u:geheim@127.0.0.1:1,127.0.0.1:2/d", r"at 127.0.0.1:1, 127.0.0.1:2 \(database d\)"),
+        ("host=/nowhere dbname=d password=geheim", r"at /nowhere \(database d\)"),
+    ],
+)
+def test_a_server_that_is_not_there_is_named_without_the_password(dsn: str, told: str) -> None:
+    with pytest.raises(StoreUnavailable, match=told) as caught:
+        db.connect(dsn)
+    assert "geheim" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_answers_nothing_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            db.connect(f"host=127.0.0.1 port={silent.getsockname()[1]}", connect_timeout=2)
+        assert time.monotonic() - started < 10
+
+
+def test_a_wrong_database_is_told(database: str) -> None:
+    with pytest.raises(StoreUnavailable, match="does not exist"):
+        db.connect(psycopg.conninfo.make_conninfo(database, dbname="nope"))
+
+
+@pytest.mark.parametrize("dsn", ["nonsense", "host=h nosuch=1"])
+def test_what_is_no_dsn(dsn: str) -> None:
+    with pytest.raises(BadSettings, match=r"lake\.postgres: not a DSN"):
+        db.connect(dsn)
+
+
+def test_an_old_server_is_refused(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(db, "OLDEST_SERVER", 990000)
+    with pytest.raises(UnsupportedVersion, match="not 99 or newer"):
+        db.connect(database)
