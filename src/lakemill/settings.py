@@ -23,7 +23,7 @@ from lakemill.errors import BadSettings
 
 FILE_NAME = "lakemill.toml"
 ENV_PREFIX = "LAKEMILL_"
-ENV_IGNORED = ("LAKEMILL_TEST_", "LAKEMILL_BENCH_")  # read by the test suite and the benchmarks, not settings
+ENV_IGNORED = ("LAKEMILL_TEST_", "LAKEMILL_BENCH_", "LAKEMILL_DEBUG")  # read elsewhere, not settings
 
 _UNITS = {
     "us": 1e-6,
