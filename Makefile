@@ -56,5 +56,5 @@ clean: ## remove what was made here: environments, caches, the demo's lake
 
 $(CURDIR)/.uv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lakemill needs Python 3.11 or newer; name one with PYTHON=")'
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target .uv uv \
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target .uv uv \
 	  || { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; }
