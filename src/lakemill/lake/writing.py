@@ -196,10 +196,17 @@ def _rename(table_id: int, schema_id: int, name: str, common: dict[str, Any]) ->
     yield _bound("insert_schema_version", values)
 
 
+class _Bound(sql.Literal):
+    """A value inside a statement that has parameters too: there, a percent sign must be doubled."""
+
+    def as_bytes(self, context: Any = None) -> bytes:
+        return super().as_bytes(context).replace(b"%", b"%%")
+
+
 def _bound(query: str, values: dict[str, Any], count: int | None = None, what: str = "") -> _Statement:
     """A statement with its own values in place of its parameters, so that several of one kind fit in one message."""
     text = QUERIES[query].text
     pieces = []
     for index, piece in enumerate(_PARAMETER.split(text)):
-        pieces.append(sql.Literal(values[piece]) if index % 2 else sql.SQL(piece))
+        pieces.append(_Bound(values[piece]) if index % 2 else sql.SQL(piece))
     return _Statement(sql.Composed(pieces), count, what)
