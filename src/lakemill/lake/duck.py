@@ -225,6 +225,9 @@ _MEANINGS: tuple[tuple[str, type[LakemillError], Mapping[str, str]], ...] = (
         errors.PublishConflict,
         {},
     ),
+    (r"Catalog Error: Table with name .* does not exist", errors.UnknownTable, {}),
+    (r"Referenced column|does not have a column|column .* does not exist", errors.UnknownColumn, {}),
+    (r"Conversion Error|Cannot compare values of type|Unimplemented type for cast", errors.WrongType, {}),
     (r"NoSuchBucket|bucket does not exist", errors.UnknownBucket, {}),
     (r"Permission denied|Read-only file system", errors.Unwritable, {}),
     (

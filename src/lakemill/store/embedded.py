@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import conninfo, sql
 
-from lakemill.errors import ForeignLock, StoreUnavailable, Unwritable
+from lakemill.errors import ForeignLock, NoLake, StoreUnavailable, Unwritable
 from lakemill.store.binaries import Account, account_for, find_binaries, new_place, private_folder, reachable
 
 if TYPE_CHECKING:
@@ -55,7 +55,11 @@ class EmbeddedStatus:
 
 def store_dsn(settings: Settings) -> str:
     """The DSN in the settings, or that of the lake's embedded server, started where it does not run."""
-    return settings.lake.postgres or EmbeddedPostgres(settings.embedded_dir).start()
+    if settings.lake.postgres:
+        return settings.lake.postgres
+    if not settings.embedded_dir.is_dir():  # `lakemill init` makes it; a wrong folder must not get a server
+        raise NoLake(f"there is no lake in {settings.root}")
+    return EmbeddedPostgres(settings.embedded_dir).start()
 
 
 class EmbeddedPostgres:

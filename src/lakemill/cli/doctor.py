@@ -1,0 +1,7 @@
+"""stub"""
+
+import typer
+
+
+def command(context: typer.Context) -> None:
+    """stub"""

@@ -1,0 +1,149 @@
+"""The command `lakemill`: its options, its commands, and what happens when one fails.
+
+Every failure is one line on standard error with a code and a remedy, and an exit code by class of error; a traceback
+appears only with ``--debug`` or ``LAKEMILL_DEBUG=1``. Each command is a module of its own here; none does any work that
+``runtime`` could do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import typer.main
+
+from lakemill.cli import attach, changes, demo, doctor, init, snapshots, sql, stop, tables, upkeep
+from lakemill.cli.options import Given, taught
+from lakemill.cli.output import Format
+from lakemill.errors import BadArgument, InternalError, LakemillError
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+commands = typer.Typer(
+    name="lakemill",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (init, doctor, attach, sql, tables, snapshots, changes, demo, stop):
+    name = module.__name__.rpartition(".")[2]
+    commands.command(name=name, help=taught(module.command), no_args_is_help=name in ("sql", "changes"))(module.command)
+commands.add_typer(upkeep.commands, name="upkeep")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from lakemill import __version__
+
+        typer.echo(f"lakemill {__version__}")
+        raise typer.Exit
+
+
+def _flags(pairs: Sequence[str]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or "." not in key:
+            raise BadArgument(f"--set {pair}: write group.key=value", remedy="such as --set spark.driver_memory=2g")
+        found[key.strip()] = value
+    return found
+
+
+def root(
+    context: typer.Context,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", "-C", help="The lake's folder; by default lakemill.toml is looked for from here upward."),
+    ] = None,
+    format_: Annotated[
+        Format, typer.Option("--format", help="How to print: a table for people, json or csv for programs.")
+    ] = Format.TABLE,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="GROUP.KEY=VALUE", help="Any setting, for this command only; may be repeated."),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks. Also LAKEMILL_DEBUG=1.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """A DuckLake that Spark and DuckDB share: Spark reads and publishes it, DuckDB reads and writes it.
+
+    Begin with `lakemill demo`, or make a lake of your own:
+
+        lakemill init my-lake
+        cd my-lake
+        lakemill sql "CREATE TABLE t AS SELECT 1 AS id"
+        lakemill tables
+    """
+    if folder is not None and not folder.exists():
+        raise BadArgument(f"there is no folder {folder}", place="--dir", remedy="make it with `lakemill init`")
+    context.obj = Given(folder, format_, _flags(sets or []), debug)
+
+
+commands.callback(help=taught(root))(root)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit code."""
+    debug = "--debug" in arguments or os.environ.get("LAKEMILL_DEBUG", "") not in ("", "0")
+    try:
+        code = typer.main.get_command(commands).main(list(arguments), prog_name="lakemill", standalone_mode=False)
+        sys.stdout.flush()
+    except LakemillError as error:
+        return _fail(error, debug)
+    except BrokenPipeError:
+        _abandon_stdout()
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:  # the border: whatever comes, a person gets one line
+        return _fail(_explain(error), debug, error)
+    if code == INTERRUPTED:
+        typer.echo("interrupted", err=True)
+    return code if isinstance(code, int) else 0
+
+
+def _explain(error: Exception) -> LakemillError:
+    if hasattr(error, "format_message"):  # typer's own: wrong words on the command line
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "lakemill"
+        message = str(error.format_message()).strip().rstrip(".")
+        return BadArgument(message[:1].lower() + message[1:], remedy=f"see `{path} --help`")
+    told = " ".join(str(error).split())
+    return InternalError(f"{type(error).__name__}: {told[:500]}")
+
+
+def _fail(error: LakemillError, debug: bool, cause: Exception | None = None) -> int:
+    if debug:
+        traceback.print_exception(cause or error)
+    typer.echo(_line(error), err=True)
+    return error.exit_code
+
+
+def _line(error: LakemillError) -> str:
+    where = f"{error.place}: " if error.place else ""
+    cure = f" → {error.remedy}" if error.remedy else ""
+    return f"error[{error.code}] {where}{error.message.rstrip()}{cure}"
+
+
+def _abandon_stdout() -> None:
+    # the reader of our pipe has left; what is still buffered must not be tried again at exit
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def app() -> None:
+    """What the installed command calls."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,65 @@
+"""Options that every command shares, and how a command gets its lake and its way to print.
+
+Typer calls the root callback first, which leaves a ``Given`` on the context; commands ask it. Importing this module
+imports no engine: they come when a lake is opened, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakemill.cli.output import Format, Output
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+    from lakemill.settings import Settings
+
+FormatOption = Annotated[
+    Format | None, typer.Option("--format", help="How to print: a table for people, json or csv for programs.")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What was given before the command's name."""
+
+    folder: Path | None = None
+    format: Format = Format.TABLE
+    flags: Mapping[str, object] = field(default_factory=dict)
+    debug: bool = False
+
+    def settings(self) -> Settings:
+        from lakemill.settings import Settings
+
+        return Settings.load(self.folder, self.flags)
+
+    @contextmanager
+    def lake(self) -> Iterator[Lake]:
+        """The lake of the folder, closed afterwards."""
+        from lakemill.runtime.open import open as open_lake
+
+        with open_lake(self.settings()) as lake:
+            yield lake
+
+    def output(self, wanted: Format | None = None) -> Output:
+        return Output(wanted or self.format, sys.stdout)
+
+
+def taught(function: Callable[..., object]) -> str:
+    """A command's help: its docstring, whose indented examples keep their lines."""
+    blocks = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return "\n\n".join("\b\n" + block if block.startswith("    ") else block for block in blocks)
+
+
+def given(context: typer.Context) -> Given:
+    found = context.find_object(Given)
+    return found if found is not None else Given()

@@ -1,0 +1,142 @@
+"""How commands print: rows as an aligned table, JSON or CSV, on standard output; remarks on standard error.
+
+What a program may read (rows) and what a person reads besides (remarks, progress) never share a stream. Values keep
+their exactness: decimals and other things that JSON has no number for are text.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, TextIO
+
+import typer
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+class Output:
+    """One command's way to print."""
+
+    def __init__(self, format_: Format, stream: TextIO) -> None:
+        self.format, self._stream = format_, stream
+
+    def rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "") -> None:
+        """A result: all rows under named columns; `empty` is said to people when there is none."""
+        match self.format:
+            case Format.JSON:
+                self._json_rows(columns, rows)
+            case Format.CSV:
+                writer = csv.writer(self._stream, lineterminator="\n")
+                writer.writerow(columns)
+                writer.writerows([None if cell is None else _text(cell) for cell in row] for row in rows)
+            case Format.TABLE:
+                found = [list(row) for row in rows]
+                if not found and empty:
+                    self._stream.write(empty + "\n")
+                else:
+                    self._table(columns, found)
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """One thing with named values."""
+        if self.format is Format.JSON:
+            self._stream.write(json.dumps(plain(dict(record)), ensure_ascii=False, indent=2) + "\n")
+        elif self.format is Format.CSV:
+            self.rows(list(record), [list(record.values())])
+        else:
+            width = max((len(name) for name in record), default=0)
+            for name, value in record.items():
+                self._stream.write(f"{name.replace('_', ' '):<{width}}  {'' if value is None else _text(value)}\n")
+
+    def text(self, text: str) -> None:
+        self._stream.write(text + "\n")
+
+    def remark(self, text: str) -> None:
+        """For people only, and not part of the result."""
+        if self.format is Format.TABLE:
+            typer.echo(text, err=True)
+
+    def _json_rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        # by hand, so that a large result is never held in memory as text
+        first = True
+        for row in rows:
+            record = dict(zip(columns, (plain(cell) for cell in row), strict=True))
+            self._stream.write(("[\n  " if first else ",\n  ") + json.dumps(record, ensure_ascii=False))
+            first = False
+        self._stream.write("[]\n" if first else "\n]\n")
+
+    def _table(self, columns: Sequence[str], rows: list[list[Any]]) -> None:
+        numeric = [
+            any(row[i] is not None for row in rows)
+            and all(row[i] is None or _is_number(row[i]) for row in rows)
+            for i in range(len(columns))
+        ]  # fmt: skip
+        cells = [["" if cell is None else _one_line(_text(cell)) for cell in row] for row in rows]
+        widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+        for line in ([str(name) for name in columns], ["─" * width for width in widths], *cells):
+            padded = (
+                word.rjust(width) if right else word.ljust(width)
+                for word, width, right in zip(line, widths, numeric, strict=True)
+            )
+            self._stream.write("  ".join(padded).rstrip() + "\n")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case dict():
+            return {str(plain(key)): plain(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [plain(inner) for inner in value]
+    return _text(value)
+
+
+def size(count: int | None) -> str | None:
+    """Bytes for people."""
+    if count is None:
+        return None
+    number = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case datetime():
+            return value.isoformat(" ", "microseconds" if value.microsecond else "seconds")
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return str(value)
+        case bytes() | bytearray() | memoryview():
+            return base64.b64encode(bytes(value)).decode()
+        case dict() | list() | tuple():
+            return json.dumps(plain(value), ensure_ascii=False)
+    return str(value)
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", "").replace("\n", "⏎").replace("\t", "    ")

@@ -1,0 +1,45 @@
+"""`lakemill tables`: what the lake holds."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from typing import Annotated, Any
+
+import typer
+
+from lakemill.cli.options import FormatOption, given
+from lakemill.cli.output import Format, size
+
+
+def command(
+    context: typer.Context,
+    pattern: Annotated[
+        str | None, typer.Argument(help="Only tables whose `schema.name` matches; * stands for anything.")
+    ] = None,
+    at: Annotated[int | None, typer.Option("--at", metavar="SNAPSHOT", help="As they were at this snapshot.")] = None,
+    format_: FormatOption = None,
+) -> None:
+    """List tables and views, with their rows and files.
+
+    lakemill tables
+    lakemill tables "sales.*" --at 12 --format json
+    """
+    from lakemill.lake.listing import list_tables
+
+    output = given(context).output(format_)
+    with given(context).lake() as lake:
+        snapshot = lake.snapshot(at)
+        rows: list[list[Any]] = []
+        for found in list_tables(lake.conn, lake.settings.lake.catalog_schema, snapshot.id):
+            name = f"{found.schema}.{found.name}"
+            if pattern is not None and not (fnmatch(name, pattern) or fnmatch(found.name, pattern)):
+                continue
+            quoted = f'"{found.schema}"."{found.name}"'
+            count = lake.table(quoted).count(snapshot.id) if found.kind == "table" else None
+            shown_size = size(found.bytes) if output.format is Format.TABLE else found.bytes
+            rows.append([name, found.kind, found.columns, count, found.files, found.delete_files, shown_size])
+    output.rows(
+        ["table", "kind", "columns", "rows", "files", "delete_files", "bytes"],
+        rows,
+        empty="no tables" if pattern is None else f"no tables match {pattern}",
+    )

@@ -1,0 +1,150 @@
+"""`lakemill upkeep`: compact, expire, cleanup, orphans; a dry run shows the plan that a run carries out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lakemill.cli.options import DryRunOption, FormatOption, given, taught
+from lakemill.cli.output import Format, Output, plain, size
+from lakemill.errors import BadArgument
+
+if TYPE_CHECKING:
+    from lakemill.runtime.upkeep import UpkeepReport
+
+SHOWN = 20
+
+
+def group() -> None:
+    """Keep a lake small and tidy.
+
+    Compact small files, expire old snapshots, remove files that nobody needs. Each shows what it would do with
+    `--dry-run`. What a pin or a recorded position needs is never touched.
+    """
+
+
+def compact(
+    context: typer.Context,
+    table: Annotated[str | None, typer.Argument(help="Only this table; all of them by default.")] = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = None,
+) -> None:
+    """Merge small files with Spark.
+
+    Every old snapshot and every delta stays what it was.
+
+        lakemill upkeep compact --dry-run
+        lakemill upkeep compact sales.orders
+    """
+    from lakemill.runtime import upkeep
+
+    output = given(context).output(format_)
+    with given(context).lake() as lake:
+        _tell(output, upkeep.compact(lake, table, dry_run=dry_run))
+
+
+def expire(
+    context: typer.Context,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE|TIME", help="'7 days' or 2026-01-31; upkeep.retention by default."),
+    ] = None,
+    versions: Annotated[
+        list[int] | None, typer.Option("--snapshot", help="This snapshot instead; may be repeated.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = None,
+) -> None:  # fmt: skip
+    """Forget old snapshots that nobody needs.
+
+    One that a pin or a recorded position needs is kept. Their files go with `lakemill upkeep cleanup`.
+
+        lakemill upkeep expire --older-than "7 days" --dry-run
+        lakemill upkeep expire --snapshot 3 --snapshot 4
+    """
+    from lakemill.runtime import upkeep
+
+    output = given(context).output(format_)
+    before = None if older_than is None else _moment(older_than)
+    with given(context).lake() as lake:
+        _tell(output, upkeep.expire(lake, older_than=before, versions=versions or None, dry_run=dry_run))
+
+
+def cleanup(context: typer.Context, dry_run: DryRunOption = False, format_: FormatOption = None) -> None:
+    """Delete the files of expired snapshots.
+
+    Only those that nobody can still be reading (setting upkeep.orphan_age).
+
+        lakemill upkeep cleanup --dry-run
+    """
+    from lakemill.runtime import upkeep
+
+    output = given(context).output(format_)
+    with given(context).lake() as lake:
+        _tell(output, upkeep.cleanup(lake, dry_run=dry_run))
+
+
+def orphans(context: typer.Context, dry_run: DryRunOption = False, format_: FormatOption = None) -> None:
+    """Delete files that no snapshot knows.
+
+    Jobs that died left them under the data path. Only those older than the longest job (setting upkeep.orphan_age).
+
+        lakemill upkeep orphans --dry-run
+    """
+    from lakemill.runtime import upkeep
+
+    output = given(context).output(format_)
+    with given(context).lake() as lake:
+        _tell(output, upkeep.orphans(lake, dry_run=dry_run))
+
+
+commands = typer.Typer(help=taught(group), no_args_is_help=True, rich_markup_mode=None)
+for function in (compact, expire, cleanup, orphans):
+    commands.command(help=taught(function))(function)
+
+
+def _moment(text: str) -> datetime | timedelta:
+    from lakemill.settings import parse_duration
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            age = parse_duration(text)
+        except ValueError as error:
+            cure = "write an age like '7 days', or a time like 2026-01-31T12:00"
+            raise BadArgument(f"'{text}' is neither an age nor a time", place="--older-than", remedy=cure) from error
+        assert isinstance(age, timedelta)  # noqa: S101 - parse_duration gives nothing else
+        return age
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _tell(output: Output, report: UpkeepReport) -> None:
+    if output.format is Format.JSON:
+        output.record({
+            "job": report.job,
+            "dry_run": report.dry_run,
+            "done": [{"what": item.what, "why": item.why} for item in report.done],
+            "kept": [{"what": item.what, "why": item.why} for item in report.kept],
+            "snapshots": plain(report.snapshots),
+            "files_removed": report.files_removed,
+            "bytes_removed": report.bytes_removed,
+            "files_scheduled": report.files_scheduled,
+        })  # fmt: skip
+        return
+    verb = "would be done" if report.dry_run else "done"
+    items = [[verb, item.what, item.why] for item in report.done] + [["kept", k.what, k.why] for k in report.kept]
+    shown = items if output.format is Format.CSV else items[:SHOWN]
+    output.rows(["", "what", "why"], shown, empty=f"{report.job}: nothing to do")
+    if len(shown) < len(items):
+        output.remark(f"… and {len(items) - len(shown)} more; --format json lists all")
+    facts = [
+        f"{report.files_removed} files removed" if report.files_removed else "",
+        f"{size(report.bytes_removed)} freed" if report.bytes_removed else "",
+        f"{report.files_scheduled} files left to `lakemill upkeep cleanup`" if report.files_scheduled else "",
+    ]
+    told = ", ".join(fact for fact in facts if fact)
+    if told:
+        output.remark(told)

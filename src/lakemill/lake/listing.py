@@ -1,0 +1,111 @@
+"""What is in a lake, as lists for people: its tables and views at a snapshot, and its newest snapshots.
+
+Reads the catalog only, for the command line and later surfaces. Counting visible rows is ``lake/scan.py``'s, since a
+delete's timing can be in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from lakemill.core.changes import Change, parse_changes
+from lakemill.store.queries import load_queries
+
+QUERIES = load_queries("listing")
+
+# a label of the catalog → a word for people
+_WORDS = {
+    "inserted_into_table": "inserted into",
+    "inlined_insert": "inserted into",
+    "deleted_from_table": "deleted from",
+    "inlined_delete": "deleted from",
+    "inline_flush": "flushed",
+    "flushed_inlined": "flushed",
+    "merge_adjacent": "compacted",
+    "rewrite_delete": "compacted",
+    "compacted_table": "compacted",
+    "altered_table": "altered",
+    "dropped_table": "dropped",
+    "created_table": "created",
+    "created_view": "created view",
+    "created_schema": "created schema",
+    "altered_view": "altered view",
+    "dropped_view": "dropped view",
+    "dropped_schema": "dropped schema",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTable:
+    """A table or view at a snapshot; a view has no columns or files of its own."""
+
+    schema: str
+    name: str
+    kind: str
+    columns: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    delete_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSnapshot:
+    id: int
+    time: datetime
+    schema_version: int
+    changes: str
+    author: str | None
+    message: str | None
+
+
+def list_tables(conn: psycopg.Connection[Any], schema: str, at: int) -> list[ListedTable]:
+    """Tables, then views, by name."""
+    with conn.transaction():
+        _search(conn, schema)
+        tables = conn.execute(QUERIES["tables"].compose(), {"at": at}).fetchall()
+        views = conn.execute(QUERIES["views"].compose(), {"at": at}).fetchall()
+    listed = [
+        ListedTable(schema_name, name, "table", columns, files, size, deletes)
+        for schema_name, name, _, columns, files, size, deletes in tables
+    ]
+    return listed + [ListedTable(schema_name, name, "view") for schema_name, name in views]
+
+
+def list_snapshots(
+    conn: psycopg.Connection[Any], schema: str, limit: int | None = None, before: int | None = None
+) -> list[ListedSnapshot]:
+    """The newest first; ``before`` starts below that id."""
+    top = 2**63 - 1 if before is None else before - 1
+    with conn.transaction():
+        _search(conn, schema)
+        rows = conn.execute(QUERIES["snapshots"].compose(), {"before": top, "limit": limit}).fetchall()
+        changes = {row[0]: parse_changes(row[3]) for row in rows}
+        ids = sorted({c.table_id for found in changes.values() for c in found if c.table_id is not None})
+        names = {
+            table_id: f"{schema_name}.{name}"
+            for table_id, schema_name, name in conn.execute(QUERIES["names"].compose(), {"ids": ids})
+        }
+    return [
+        ListedSnapshot(id_, time, version, _told(changes[id_], names), author, message)
+        for id_, time, version, _, author, message in rows
+    ]
+
+
+def _told(changes: Sequence[Change], names: dict[int, str]) -> str:
+    told: dict[str, list[str]] = {}
+    for change in changes:
+        word = _WORDS.get(change.kind, change.kind.replace("_", " "))
+        name = change.value.replace('"', "") if change.table_id is None else names.get(change.table_id, change.value)
+        if name not in told.setdefault(word, []):
+            told[word].append(name)
+    return "; ".join(f"{word} {', '.join(which)}" for word, which in told.items())
+
+
+def _search(conn: psycopg.Connection[Any], schema: str) -> None:
+    conn.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))

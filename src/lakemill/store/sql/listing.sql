@@ -1,0 +1,45 @@
+-- What `lakemill tables` and `lakemill snapshots` list. The search_path is the catalog's schema.
+
+-- name: tables
+-- tables at a snapshot, with what their files hold
+SELECT s.schema_name, t.table_name, t.table_id,
+       (SELECT count(*) FROM ducklake_column c
+        WHERE c.table_id = t.table_id AND c.parent_column IS NULL
+          AND c.begin_snapshot <= %(at)s AND (c.end_snapshot IS NULL OR c.end_snapshot > %(at)s)),
+       f.files, f.bytes, d.files
+FROM ducklake_table t
+JOIN ducklake_schema s USING (schema_id)
+CROSS JOIN LATERAL (
+  SELECT count(*) AS files, coalesce(sum(file_size_bytes), 0)::bigint AS bytes FROM ducklake_data_file x
+  WHERE x.table_id = t.table_id AND x.begin_snapshot <= %(at)s
+    AND (x.end_snapshot IS NULL OR x.end_snapshot > %(at)s)) f
+CROSS JOIN LATERAL (
+  SELECT count(*) AS files FROM ducklake_delete_file x
+  WHERE x.table_id = t.table_id AND x.begin_snapshot <= %(at)s
+    AND (x.end_snapshot IS NULL OR x.end_snapshot > %(at)s)) d
+WHERE t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
+  AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s)
+ORDER BY s.schema_name, t.table_name;
+
+-- name: views
+-- views at a snapshot
+SELECT s.schema_name, v.view_name
+FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
+WHERE v.begin_snapshot <= %(at)s AND (v.end_snapshot IS NULL OR v.end_snapshot > %(at)s)
+  AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s)
+ORDER BY s.schema_name, v.view_name;
+
+-- name: snapshots
+-- the newest snapshots, and what each says that it did
+SELECT p.snapshot_id, p.snapshot_time, p.schema_version, c.changes_made, c.author, c.commit_message
+FROM ducklake_snapshot p LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
+WHERE p.snapshot_id <= %(before)s
+ORDER BY p.snapshot_id DESC LIMIT %(limit)s;
+
+-- name: names
+-- the newest name of each of these tables, dropped ones included
+SELECT DISTINCT ON (t.table_id) t.table_id, s.schema_name, t.table_name
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE t.table_id = ANY(%(ids)s)
+ORDER BY t.table_id, t.begin_snapshot DESC, s.begin_snapshot DESC;
+
