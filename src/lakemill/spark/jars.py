@@ -143,7 +143,7 @@ def fetch() -> Path:
 
 
 def _why(said: str) -> str:
-    telling = ("unresolved dependency", "Exception in thread", "Host ", "Server access", "no answer")
+    telling = ("Host ", "Server access", "no answer", "unresolved dependency", "Exception in thread")
     lines = [line.strip(" \t:") for line in said.splitlines()]
     return next((line for mark in telling for line in lines if mark in line), lines[-1] if lines else "no reason given")
 

