@@ -70,7 +70,9 @@ def _signed(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table], lo
     frames = [_read_kind(spark, plan, kind, files, located) for kind, files in _kinds(plan).items()]
     frames += [_inlined_frame(spark, plan, table, located) for table in inlined]
     if not frames:
-        return spark.createDataFrame([], _result_schema(plan, located))
+        # not createDataFrame([]): that starts Python workers for a frame without rows
+        fields = _result_schema(plan, located).fields
+        return spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in fields))
     result = frames[0]
     for frame in frames[1:]:
         result = result.unionAll(frame)
