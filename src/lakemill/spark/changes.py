@@ -19,6 +19,7 @@ from lakemill.core.schema import Column, quote_spark
 from lakemill.errors import BadArgument
 from lakemill.spark import types
 from lakemill.spark.casting import fit
+from lakemill.spark.columns import comparable, has_map
 from lakemill.spark.inputs import FILE_ID, POSITION, ROW_ID
 from lakemill.spark.outputs import explained_write, writer_path
 
@@ -33,6 +34,9 @@ def merge_diff(
     """Changed rows of a merge: ``current`` is the table with places, ``source`` has exactly its columns."""
     fit(source, columns)  # refuses what does not fit before anything is computed
     keys = [name.lower() for name in on]
+    for column in columns:
+        if column.name.lower() in keys and has_map(column):
+            raise BadArgument(f"column {column.name!r} holds a map, which has no order and can't be a key")
     place = [ROW_ID, FILE_ID, POSITION]
     old = current.select(*(F.col(quote_spark(c.name)).alias(f"o{i}") for i, c in enumerate(columns)), *place)
     new = source.select(
@@ -43,7 +47,10 @@ def merge_diff(
     counted = new.withColumn("__times", _times(new, [f"n{i}" for i in key_places]))
     same_key = reduce(lambda a, b: a & b, (F.col(f"o{i}") == F.col(f"n{i}") for i in key_places))
     joined = counted.join(old, same_key, "left" if unmatched == "insert" else "inner")
-    equal = reduce(lambda a, b: a & b, (F.col(f"o{i}").eqNullSafe(F.col(f"n{i}")) for i in range(len(columns))))
+    equal = reduce(
+        lambda a, b: a & b,
+        (comparable(F.col(f"o{i}"), c).eqNullSafe(comparable(F.col(f"n{i}"), c)) for i, c in enumerate(columns)),
+    )
     found = F.col(FILE_ID).isNotNull()
     on_match = {"update": F.when(~equal, UPDATE), "delete": F.lit(DELETE), "ignore": F.lit(None)}[matched]
     operation = F.when(found, on_match).otherwise(F.lit(INSERT))

@@ -122,3 +122,31 @@ def _show(value: Expr, column: Column) -> Expr:
             groups = F.regexp_replace(F.lower(F.hex(value)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
             return F.when(F.length(value) == 36, value.cast("string")).otherwise(groups)
     return value.cast(types.shown(column))
+
+
+# ---------------------------------------------------------------- comparing
+def has_map(column: Column) -> bool:
+    return column.type == "map" or any(has_map(child) for child in column.children)
+
+
+def comparable(value: Expr, column: Column) -> Expr:
+    """A value in a form that Spark compares and groups exactly.
+
+    Maps become their entries in order: Spark compares none, and its own grouping of maps turns NULL values into zeros.
+    """
+    if not has_map(column):
+        return value
+    match column.type:
+        case "struct":
+            fields = [comparable(value.getField(child.name), child).alias(child.name) for child in column.children]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case "list":
+            return F.transform(value, lambda item: comparable(item, column.children[0]))
+    key, inner = column.children
+    entries = F.transform(
+        F.map_entries(value),
+        lambda entry: F.struct(
+            comparable(entry.getField("key"), key).alias("k"), comparable(entry.getField("value"), inner).alias("v")
+        ),
+    )
+    return F.array_sort(entries)

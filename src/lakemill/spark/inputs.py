@@ -24,7 +24,7 @@ from lakemill.core.scan import DataFile, DeleteRead, FileRead, ReadPlan
 from lakemill.core.schema import SNAPSHOT_NAME, Column, quote_spark
 from lakemill.errors import BadArgument, CatalogInconsistent
 from lakemill.spark import types
-from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id, by_name
+from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id, by_name, comparable, has_map
 from lakemill.spark.paths import reader_path, spark_uri
 
 WEIGHT, ROW_ID, FILE_ID, POSITION = "__weight", "__row_id", "__file_id", "__position"
@@ -57,9 +57,15 @@ def delta_frame(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table]
     """The signed bag over (a, b]: the columns and ``__weight``, one row per distinct row, none with weight 0."""
     if any(column.name.lower() == WEIGHT for column in plan.table.columns):
         raise BadArgument(f"{plan.table.full_name} has a column named {WEIGHT}, which a delta needs for itself")
-    names = _names(plan.table.columns)
-    signed = _signed(spark, plan, inlined, located=False)
-    return signed.groupBy(*names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(F.col(WEIGHT) != 0)
+    columns = plan.table.columns
+    # A column with maps is grouped by its comparable form and comes back as it was.
+    keys = [
+        comparable(name, c).alias(f"__k{i}") for i, (name, c) in enumerate(zip(_names(columns), columns, strict=True))
+    ]
+    maps = [F.first(quote_spark(c.name)).alias(f"__m{i}") for i, c in enumerate(columns) if has_map(c)]
+    weighed = _signed(spark, plan, inlined, located=False).groupBy(*keys).agg(F.sum(WEIGHT).alias(WEIGHT), *maps)
+    shown = [F.col(f"__m{i}" if has_map(c) else f"__k{i}").alias(c.name) for i, c in enumerate(columns)]
+    return weighed.where(F.col(WEIGHT) != 0).select(*shown, WEIGHT)
 
 
 def _names(columns: Iterable[Column]) -> list[Expr]:
