@@ -44,11 +44,17 @@ def _plain_conf(settings: Settings) -> dict[str, str]:
         "fs.s3a.path.style.access": str(s3.path_style).lower(),
         "fs.s3a.connection.ssl.enabled": str(s3.use_ssl).lower(),
         "fs.s3a.connection.establish.timeout": _milliseconds(s3.connect_timeout),
+        # Hadoop raises what is below 15 s to that
         "fs.s3a.connection.timeout": _milliseconds(s3.read_timeout),
-        "fs.s3a.attempts.maximum": str(s3.retries + 1),
+        "fs.s3a.connection.request.timeout": _milliseconds(s3.read_timeout),
+        "fs.s3a.attempts.maximum": "1",  # inside the SDK; each of Hadoop's own retries below repeats them
         "fs.s3a.retry.limit": str(s3.retries),
         "fs.s3a.retry.interval": "200ms",
+        "fs.s3a.retry.throttle.limit": str(s3.retries),
+        "fs.s3a.retry.throttle.interval": "200ms",
         "fs.s3a.committer.name": "magic",
+        "fs.s3a.committer.magic.track.commits.in.memory.enabled": "true",  # 45 requests for a small write, not 61
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
     for scheme in ("s3", "s3a"):
         factory = f"mapreduce.outputcommitter.factory.scheme.{scheme}"
