@@ -8,14 +8,17 @@ reads no row, and it is meant for files of our own writing (whose writer does no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from lakemill.core.commit import DeleteFile, NewFile
 from lakemill.core.schema import Column
 from lakemill.core.statistics import FLOATS, FileColumn, extreme
-from lakemill.errors import InternalError, StorageUnavailable
+from lakemill.errors import InternalError, StorageUnavailable, WrongType
 from lakemill.lake.duck import Connection, explained
+from lakemill.lake.staging import Staged, StagedDeletes
+from lakemill.lake.target import WriteTarget
 
 _FILES = "SELECT file_name, num_rows, file_size_bytes, footer_size FROM parquet_file_metadata(?)"
 # A bound that was cut off is none; an old-style bound (stats_min) is one only for types whose order never was in doubt,
@@ -74,6 +77,59 @@ def read_footers(
         rows, size, footer_size = files[path]
         footers.append(Footer(path, rows, size, footer_size, tuple(found.get(path, ()))))
     return _checked(footers, expected_rows)
+
+
+def new_files(connection: Connection, staged: Staged, target: WriteTarget) -> tuple[NewFile, ...]:
+    """The staged files as a commit knows them; empty ones are left out. Refuses NULL in a column that allows none."""
+    footers = read_footers(
+        connection,
+        [file.path for file in staged.files],
+        target.columns,
+        expected_rows=staged.rows,
+        mapped=staged.mapping is not None,
+    )
+    required = {column.id: column.name for column in target.columns if not column.nulls_allowed}
+    files = []
+    for file, footer in zip(staged.files, footers, strict=True):
+        for column in footer.columns:
+            if column.column_id in required and column.null_count != 0:
+                raise WrongType(
+                    f"column {required[column.column_id]!r} is NOT NULL, but {column.null_count} rows have no value",
+                    remedy="leave these rows out, or drop the constraint",
+                )
+        if footer.rows:
+            files.append(
+                NewFile(
+                    file.relative,
+                    footer.rows,
+                    footer.size_bytes,
+                    footer.footer_size,
+                    footer.columns,
+                    partition=file.partition,
+                    mapping=staged.mapping,
+                    keeps_row_ids=staged.keeps_row_ids,
+                )
+            )
+    return tuple(files)
+
+
+def new_deletes(
+    connection: Connection, staged: Sequence[StagedDeletes], replaces: Mapping[int, int]
+) -> tuple[DeleteFile, ...]:
+    """The staged delete files as a commit knows them; ``replaces`` is the live delete file by data file."""
+    total = sum(delete.positions for delete in staged)
+    footers = read_footers(connection, [d.file.path for d in staged], (), expected_rows=total, mapped=True)
+    return tuple(
+        DeleteFile(
+            delete.data_file_id,
+            replaces.get(delete.data_file_id),
+            delete.file.relative,
+            footer.rows,
+            footer.size_bytes,
+            footer.footer_size,
+        )
+        for delete, footer in zip(staged, footers, strict=True)
+    )
 
 
 def _checked(footers: list[Footer], expected_rows: int | None) -> list[Footer]:

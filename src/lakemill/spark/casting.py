@@ -1,0 +1,174 @@
+"""A DataFrame's columns → a table's, without losing anything on the way.
+
+Before a write. Columns are matched by name in any case, struct fields too; a cast that could change a value is refused
+before Spark starts, one that fits for most values (a long into an INTEGER, a text into a UUID) is checked row by row by
+Spark itself and fails the job. The result is in *stored* form and carries the table's field ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from pyspark.sql import Column as Expr
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as t
+
+from lakemill.core.schema import Column, quote_spark, shown_type
+from lakemill.errors import UnknownColumn, WrongType
+from lakemill.spark import types
+
+REFUSED = "LAKEMILL_WRONG_TYPE"
+"""Marks the message of a value that does not fit, so that the failed job can be explained."""
+
+_INTEGERS = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
+_LARGEST = {"uint8": 2**8 - 1, "uint16": 2**16 - 1, "uint32": 2**32 - 1, "uint64": 2**64 - 1}
+_EXACT_IN_DOUBLE = 2**53
+_UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+
+Change: TypeAlias = Callable[[Expr], Expr]
+
+
+def fit(frame: DataFrame, columns: Sequence[Column], *, also: Sequence[str] = ()) -> list[Expr]:
+    """One expression per table column, named, typed and with its field id; ``also`` may be in the frame beside them."""
+    have = {}
+    for field in frame.schema.fields:
+        if field.name.lower() in have:
+            raise UnknownColumn(f"the DataFrame has two columns named {field.name!r}")
+        have[field.name.lower()] = field
+    wanted = {column.name.lower() for column in columns}
+    unknown = [f.name for name, f in have.items() if name not in wanted and f.name not in also]
+    missing = [column.name for column in columns if column.name.lower() not in have]
+    if unknown or missing:
+        told = [f"no column {', '.join(map(repr, unknown))} in the table"] if unknown else []
+        told += [f"no column {', '.join(map(repr, missing))} in the DataFrame"] if missing else []
+        raise UnknownColumn("; ".join(told), remedy="give the DataFrame exactly the table's columns, in any order")
+    fitted = []
+    for column in columns:
+        field = have[column.name.lower()]
+        change = _plan(field.dataType, column, column.name)
+        value = F.col(quote_spark(field.name))
+        stored = (change(value) if change else value).cast(types.stored(column, ids=True))
+        fitted.append(stored.alias(column.name, metadata={types.FIELD_ID: column.id}))
+    return fitted
+
+
+def _plan(have: t.DataType, column: Column, place: str) -> Change | None:
+    """How a value must be changed before the final cast; None when that cast alone keeps everything."""
+    if isinstance(have, t.NullType):
+        return None
+    match column.type:
+        case "struct" if isinstance(have, t.StructType):
+            return _plan_struct(have, column, place)
+        case "list" if isinstance(have, t.ArrayType):
+            inner = _plan(have.elementType, column.children[0], f"{place}.element")
+            return (lambda value: F.transform(value, inner)) if inner else None
+        case "map" if isinstance(have, t.MapType):
+            keys = _plan(have.keyType, column.children[0], f"{place}.key")
+            values = _plan(have.valueType, column.children[1], f"{place}.value")
+            if keys is None and values is None:
+                return None
+            return lambda value: _change_map(value, keys, values)
+        case "struct" | "list" | "map":
+            raise _wrong(have, column, place)
+    return _plan_scalar(have, column, place)
+
+
+def _plan_struct(have: t.StructType, column: Column, place: str) -> Change | None:
+    fields = {field.name.lower(): field for field in have.fields}
+    names = [child.name.lower() for child in column.children]
+    if sorted(fields) != sorted(names) or len(fields) != len(have.fields):
+        raise UnknownColumn(
+            f"column {place!r} has the fields {', '.join(have.names)}, the table's has"
+            f" {', '.join(child.name for child in column.children)}"
+        )
+    changes = [
+        _plan(fields[name].dataType, child, f"{place}.{child.name}")
+        for name, child in zip(names, column.children, strict=True)
+    ]
+    if not any(changes) and list(fields) == names:
+        return None
+
+    def change(value: Expr) -> Expr:
+        parts = []
+        for name, child, inner in zip(names, column.children, changes, strict=True):
+            part = value.getField(fields[name].name)
+            parts.append((inner(part) if inner else part).alias(child.name))
+        return F.when(value.isNotNull(), F.struct(*parts))
+
+    return change
+
+
+def _change_map(value: Expr, keys: Change | None, values: Change | None) -> Expr:
+    if keys is not None:
+        value = F.transform_keys(value, lambda key, _: keys(key))
+    return F.transform_values(value, lambda _, item: values(item)) if values is not None else value
+
+
+def _plan_scalar(have: t.DataType, column: Column, place: str) -> Change | None:
+    whole = isinstance(have, _INTEGERS) or (isinstance(have, t.DecimalType) and have.scale == 0)
+    match column.type:
+        case "int8" | "int16" | "int32" | "int64" if whole:
+            return None  # ANSI: a value that does not fit fails the job
+        case "uint8" | "uint16" | "uint32" | "uint64" if whole:
+            return _between(0, _LARGEST[column.type], column, place)
+        case "int128" if whole:
+            return _between(-_EXACT_IN_DOUBLE, _EXACT_IN_DOUBLE, column, place)
+        case "uint128" if whole:
+            return _between(0, _EXACT_IN_DOUBLE, column, place)
+        case "float32" if isinstance(have, t.FloatType | t.ByteType | t.ShortType):
+            return None
+        case "float64" if isinstance(have, t.DoubleType | t.FloatType | t.ByteType | t.ShortType | t.IntegerType):
+            return None
+        case "timestamp" | "timestamp_us" if isinstance(have, t.TimestampNTZType | t.DateType):
+            return None
+        case "timestamp_ms" | "timestamp_s" if isinstance(have, t.TimestampNTZType):
+            unit = "MILLISECOND" if column.type == "timestamp_ms" else "SECOND"
+            return lambda value: _checked(
+                value, F.date_trunc(unit, value).cast("timestamp_ntz") == value, column, place
+            )
+        case "timestamp_ms" | "timestamp_s" if isinstance(have, t.DateType):
+            return None
+        case "uuid" if isinstance(have, t.StringType):
+            text = F.unhex
+            return lambda value: text(
+                F.replace(_checked(value, value.rlike(_UUID), column, place), F.lit("-"), F.lit(""))
+            )
+        case "uuid" if isinstance(have, t.BinaryType):
+            return lambda value: _checked(value, F.length(value) == 16, column, place)
+        case type_ if type_.startswith("decimal"):
+            goal = types.scalar(shown_type(column))
+            if isinstance(have, _INTEGERS) or (
+                isinstance(have, t.DecimalType) and isinstance(goal, t.DecimalType) and have.scale <= goal.scale
+            ):
+                return None  # ANSI again
+        case "boolean" | "date" | "time" | "timestamptz" | "varchar" | "json" | "blob":
+            if type(have) is type(types.scalar(shown_type(column))):
+                return None
+            if column.type in ("varchar", "json") and isinstance(have, t.CharType | t.VarcharType):
+                return None
+    raise _wrong(have, column, place)
+
+
+def _between(low: int, high: int, column: Column, place: str) -> Change:
+    def change(value: Expr) -> Expr:
+        number = value.cast("decimal(38,0)")
+        bounds = (F.lit(str(bound)).cast("decimal(38,0)") for bound in (low, high))
+        return _checked(value, number.between(*bounds), column, place)
+
+    return change
+
+
+def _checked(value: Expr, fits: Expr, column: Column, place: str) -> Expr:
+    message = F.concat(
+        F.lit(f"{REFUSED}: column {place!r} is {column.type.upper()}, which can't hold "), value.cast("string")
+    )
+    return F.when(value.isNull() | fits, value).otherwise(F.raise_error(message))
+
+
+def _wrong(have: t.DataType, column: Column, place: str) -> WrongType:
+    return WrongType(
+        f"column {place!r} is {have.simpleString()} in the DataFrame and {column.type.upper()} in the table,"
+        " and not every value of the one is a value of the other"
+    )

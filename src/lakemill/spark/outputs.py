@@ -1,0 +1,164 @@
+"""A DataFrame → staged Parquet files of a lake table, by Spark's own writer.
+
+Line 8 of a refresh. The table's types and field ids are put on, rows are counted on their way (``observe``), files land
+in a folder of this job below the table's, and those of partitioned tables move from there to ``key=value/``, as DuckDB
+wants them. Nothing is visible until a publish names the files. No row passes through Python.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from urllib.parse import unquote
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakemill.core.commit import Partition
+from lakemill.core.partition import PartitionSpec, folder
+from lakemill.core.schema import ROW_ID_FIELD, ROW_ID_NAME, SNAPSHOT_FIELD, SNAPSHOT_NAME, quote_spark
+from lakemill.errors import EngineLost, InternalError, LakemillError, StorageUnavailable, Unwritable, WrongType
+from lakemill.lake.staging import JOB_FOLDER, LocalStorage, Staged, StagedFile, Storage
+from lakemill.lake.target import WriteOptions, WriteTarget
+from lakemill.spark import types
+from lakemill.spark.casting import REFUSED, fit
+from lakemill.spark.partitions import partition_text
+
+_SURROGATE = "__lakemill_p"
+_CODECS = {"lz4": "lz4_raw", "none": "uncompressed"}
+_ROWS = "rows"
+
+
+def write_files(
+    frame: DataFrame,
+    target: WriteTarget,
+    storage: Storage | None = None,
+    *,
+    row_ids: str | None = None,
+    snapshot_ids: str | None = None,
+) -> Staged:
+    """Write the frame's rows as new files of the table; they belong to no snapshot yet.
+
+    ``row_ids`` names a column of the frame whose values the rows keep as their row ids, ``snapshot_ids`` one with the
+    snapshots that a merge must remember; a file with either holds only such rows.
+    """
+    storage = storage or LocalStorage()
+    also = [name for name in (row_ids, snapshot_ids) if name is not None]
+    columns = fit(frame, target.columns, also=also)
+    for name, known, field_id in ((row_ids, ROW_ID_NAME, ROW_ID_FIELD), (snapshot_ids, SNAPSHOT_NAME, SNAPSHOT_FIELD)):
+        if name is not None:
+            value = F.col(quote_spark(name)).cast("bigint")
+            columns.append(value.alias(known, metadata={types.FIELD_ID: field_id}))
+    fitted = frame.select(*columns)
+    keys: Sequence[str] = ()
+    if target.partition is not None:
+        fitted, keys = _with_keys(fitted, target.partition)
+    job = f"{JOB_FOLDER}{uuid.uuid4()}/"
+    observation = Observation(job.strip("/"))
+    with explained_write():
+        writer = fitted.observe(observation, F.count(F.lit(1)).alias(_ROWS)).write.options(
+            **write_options(target.options)
+        )
+        (writer.partitionBy(*keys) if keys else writer).parquet(writer_path(target.path + job))
+        rows = int(observation.get[_ROWS])
+    found = storage.list(target.path + job)
+    if target.partition is None:
+        files = [StagedFile(path, path.removeprefix(target.path)) for path in found]
+    else:
+        files = _into_partitions(found, target, storage, target.partition)
+    if isinstance(storage, LocalStorage):
+        storage.sweep(target.path + job)
+    mapping = target.mapping
+    if mapping is not None and also:
+        raise InternalError("a file that is read by a name mapping can't carry row ids of its own")
+    return Staged(tuple(files), rows, mapping, keeps_row_ids=row_ids is not None)
+
+
+def _with_keys(frame: DataFrame, spec: PartitionSpec) -> tuple[DataFrame, list[str]]:
+    """The frame with one text column per partition key, its rows brought together by them.
+
+    Texts begin with a letter, because Spark takes an empty text for NULL when it names a folder.
+    """
+    keys = []
+    for index, key in enumerate(spec.keys):
+        text = partition_text(key, F.col(quote_spark(key.column.name)))
+        keys.append(f"{_SURROGATE}{index}")
+        frame = frame.withColumn(keys[-1], F.coalesce(F.concat(F.lit("v"), text), F.lit("n")))
+    return frame.hint("rebalance", *keys), keys
+
+
+def _into_partitions(
+    found: Sequence[str], target: WriteTarget, storage: Storage, spec: PartitionSpec
+) -> list[StagedFile]:
+    files, moves = [], []
+    for path in found:
+        values = _values(path, len(spec.keys))
+        relative = f"{folder(spec, values)}{JOB_FOLDER}{uuid.uuid4()}.parquet"
+        files.append(StagedFile(target.path + relative, relative, Partition(spec.id, values)))
+        moves.append((path, target.path + relative))
+    storage.move(moves)
+    return files
+
+
+def _values(path: str, count: int) -> tuple[str | None, ...]:
+    """The partition values that Spark put into a staged file's folders."""
+    texts = [unquote(part.partition("=")[2]) for part in path.split("/")[:-1] if part.startswith(_SURROGATE)]
+    if len(texts) < count:
+        raise InternalError(f"{path} lies in no folder of {count} partition keys")
+    return tuple(text[1:] if text.startswith("v") else None for text in texts[-count:])
+
+
+def write_options(options: WriteOptions) -> Mapping[str, str]:
+    """The lake's options in the words of Spark's Parquet writer."""
+    words = {
+        "compression": _CODECS.get(options.compression, options.compression),
+        "parquet.writer.version": "v2" if options.parquet_version == "V2" else "v1",
+        "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "parquet.statistics.truncate.length": str(2**31 - 1),  # a cut bound is no bound
+        "parquet.summary.metadata.level": "NONE",
+        "maxRecordsPerFile": str(options.rows_per_file),
+    }
+    if options.compression_level is not None and options.compression == "zstd":
+        words["parquet.compression.codec.zstd.level"] = str(options.compression_level)
+    if options.row_group_rows is not None:
+        words["parquet.block.row.count.limit"] = str(options.row_group_rows)
+    if options.row_group_bytes is not None:
+        words["parquet.block.size"] = str(options.row_group_bytes)
+    return words
+
+
+def writer_path(path: str) -> str:
+    return "s3a://" + path.removeprefix("s3://") if path.startswith("s3://") else path
+
+
+@contextmanager
+def explained_write() -> Iterator[None]:
+    """Raise a failed write job as one of our errors."""
+    try:
+        yield
+    except PySparkException as error:
+        raise _explained(error) from error
+
+
+_VALUE_ERRORS = ("CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_INVALID_INPUT", "ARITHMETIC_OVERFLOW")
+
+
+def _explained(error: PySparkException) -> LakemillError:
+    text = str(error)
+    if REFUSED in text:
+        told = text[text.index(REFUSED) + len(REFUSED) + 2 :].splitlines()[0]
+        return WrongType(told, remedy="change these values, or the column's type")
+    for condition in _VALUE_ERRORS:
+        if condition in text:
+            line = next(line for line in text.splitlines() if condition in line)
+            return WrongType(line.strip(), remedy="change these values, or the column's type")
+    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    if "Permission denied" in text or "Mkdirs failed" in text:
+        return Unwritable(line)
+    if any(
+        word in text for word in ("No space left", "AWSClientIOException", "AmazonS3", "S3Exception", "IOException")
+    ):
+        return StorageUnavailable(line)
+    return EngineLost(f"the write job failed: {line}", remedy="see the Spark log; nothing was published")

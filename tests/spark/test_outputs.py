@@ -1,0 +1,292 @@
+"""Spark writes what stock DuckDB reads: same values, same statistics, same folders; or a clear refusal."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lakemill.core.commit import AddFiles, DeletePositions, Intent
+from lakemill.errors import LakemillError, UnknownColumn, UnsupportedType, WrongType
+from lakemill.lake.footer import new_deletes, new_files
+from lakemill.spark.deletes import write_deletes
+from lakemill.spark.outputs import write_files
+from tests.publishing import Desk, one_desk, one_lake
+
+# type → three values in DuckDB's SQL and in Spark's; NULL is added
+VALUES: dict[str, tuple[tuple[str, str], ...]] = {
+    "BOOLEAN": (("true", "true"), ("false", "false")),
+    "TINYINT": (("-128", "-128Y"), ("127", "127Y")),
+    "SMALLINT": (("-3", "-3S"), ("3", "3S")),
+    "INTEGER": (("-7", "-7"), ("7", "7")),
+    "BIGINT": (("-9223372036854775808", "-9223372036854775808L"), ("5", "5L")),
+    "UTINYINT": (("0", "0S"), ("255", "255S")),
+    "USMALLINT": (("0", "0"), ("65535", "65535")),
+    "UINTEGER": (("0", "0L"), ("4294967295", "4294967295L")),
+    "UBIGINT": (("0", "0BD"), ("18446744073709551615", "18446744073709551615BD")),
+    "FLOAT": (("-1.5", "-1.5F"), ("0.1", "0.1F")),
+    "DOUBLE": (("-1e300", "-1e300D"), ("0.1", "0.1D")),
+    "DECIMAL(4,1)": (("-1.5", "-1.5BD"), ("9.9", "9.9BD")),
+    "DECIMAL(18,2)": (("-12.30", "-12.30BD"), ("12.3", "12.3BD")),
+    "DECIMAL(38,3)": (("-3.125", "-3.125BD"), ("12345678901234567890.5", "12345678901234567890.5BD")),
+    "DATE": (("DATE '0001-01-01'", "DATE'0001-01-01'"), ("DATE '2020-02-03'", "DATE'2020-02-03'")),
+    "TIME": (("TIME '00:00:00'", "TIME'00:00:00'"), ("TIME '01:02:03.5'", "TIME'01:02:03.5'")),
+    "TIMESTAMP": (
+        ("TIMESTAMP '1500-01-02 03:04:05'", "TIMESTAMP_NTZ'1500-01-02 03:04:05'"),
+        ("TIMESTAMP '2020-01-02 03:04:05.678901'", "TIMESTAMP_NTZ'2020-01-02 03:04:05.678901'"),
+    ),
+    "TIMESTAMP_MS": (("TIMESTAMP '2020-01-02 03:04:05.678'", "TIMESTAMP_NTZ'2020-01-02 03:04:05.678'"),),
+    "TIMESTAMP_S": (("TIMESTAMP '2020-01-02 03:04:05'", "TIMESTAMP_NTZ'2020-01-02 03:04:05'"),),
+    "TIMESTAMPTZ": (
+        ("TIMESTAMPTZ '1969-01-02 03:04:05+00'", "TIMESTAMP'1969-01-02 03:04:05+00:00'"),
+        ("TIMESTAMPTZ '2020-01-02 03:04:05.6+00'", "TIMESTAMP'2020-01-02 03:04:05.6+00:00'"),
+    ),
+    "VARCHAR": (("'Zürich'", "'Zürich'"), ("''", "''"), ("'a😀'", "'a😀'")),
+    "JSON": (("'{\"a\":1}'", "'{\"a\":1}'"),),
+    "BLOB": (("'\\x00\\xFFab'::BLOB", "X'00FF6162'"), ("'zz'::BLOB", "X'7A7A'")),
+    "UUID": (
+        ("'8f14e45f-ceea-467f-a8d3-5d1f3e1a2b3c'", "'8F14E45F-ceea-467f-a8d3-5d1f3e1a2b3c'"),
+        ("'00000000-0000-0000-0000-000000000001'", "'00000000-0000-0000-0000-000000000001'"),
+    ),
+    "STRUCT(a INTEGER, n STRUCT(x DOUBLE, u UUID))": (
+        (
+            "{'a': 1, 'n': {'x': 0.5, 'u': '8f14e45f-ceea-467f-a8d3-5d1f3e1a2b3c'::UUID}}",
+            "named_struct('n', named_struct('u', '8f14e45f-ceea-467f-a8d3-5d1f3e1a2b3c', 'X', 0.5D), 'a', 1)",
+        ),
+    ),
+    "INTEGER[]": (("[3, 1, NULL]", "array(3, 1, NULL)"), ("[]", "cast(array() as array<int>)")),
+    # no NULL among the structs: DuckDB counts the values below it wrong
+    "STRUCT(p INTEGER, q VARCHAR)[]": (("[{'p': 1, 'q': 'z'}]", "array(named_struct('p', 1, 'q', 'z'))"),),
+    "MAP(VARCHAR, INTEGER)": (("MAP {'k': 7}", "map('k', 7)"),),
+    "MAP(VARCHAR, STRUCT(a INTEGER)[])": (("MAP {'k': [{'a': 7}]}", "map('k', array(named_struct('a', 7)))"),),
+    "INTEGER[][]": (("[[1], [], NULL]", "array(array(1), cast(array() as array<int>), NULL)"),),
+}
+STATISTICS = (
+    "SELECT column_id, value_count, null_count, min_value, max_value, contains_nan FROM ducklake_file_column_stats"
+    " WHERE table_id = %s ORDER BY 1"
+)
+TABLE_STATISTICS = (
+    "SELECT column_id, contains_null, contains_nan, min_value, max_value FROM ducklake_table_column_stats"
+    " WHERE table_id = %s ORDER BY 1"
+)
+
+
+@pytest.fixture(scope="module")
+def desk(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    with one_lake(postgres, tmp_path_factory.mktemp("outputs")) as lake, one_desk(lake) as desk:
+        yield desk
+
+
+def append(desk: Desk, frame: Any, name: str = "t", **options: Any) -> int:
+    target = desk.target(name)
+    files = new_files(desk.duck, write_files(frame, target, **options), target)
+    intent = Intent(uuid.uuid4(), (AddFiles(target.table_id, files),), target.requirements)
+    return desk.publisher.publish(intent).snapshot_id
+
+
+def test_every_type_is_as_if_duckdb_had_written_it(desk: Desk, spark: Any) -> None:
+    columns = ", ".join(f"c{i} {type_}" for i, type_ in enumerate(VALUES))
+    t, twin = (desk.make(columns, name=name) for name in ("t", "twin"))
+    height = max(len(values) for values in VALUES.values())
+    duck_rows, spark_rows = [], []
+    for row in range(height + 1):
+        pick = [values[row] if row < len(values) else ("NULL", "NULL") for values in VALUES.values()]
+        duck_rows.append("(" + ", ".join(duck for duck, _ in pick) + ")")
+        spark_rows.append("SELECT " + ", ".join(f"{value} AS c{i}" for i, (_, value) in enumerate(pick)))
+    desk.duck.execute(f"INSERT INTO twin VALUES {', '.join(duck_rows)}")
+    append(desk, spark.sql(" UNION ALL ".join(spark_rows)).coalesce(1))
+    assert desk.stock("SELECT * FROM t EXCEPT ALL SELECT * FROM twin") == []
+    assert desk.stock("SELECT * FROM twin EXCEPT ALL SELECT * FROM t") == []
+    assert desk.rows(STATISTICS, t) == desk.rows(STATISTICS, twin)
+    assert desk.rows(TABLE_STATISTICS, t) == desk.rows(TABLE_STATISTICS, twin)
+    # and stock goes on from there: write, merge, read
+    desk.duck.execute("INSERT INTO t SELECT * FROM twin")
+    desk.duck.execute("CALL ducklake_merge_adjacent_files('lake')")
+    assert desk.stock("SELECT count(*) FROM (SELECT DISTINCT * FROM t)") == [(height + 1,)]
+    for i, values in enumerate(VALUES.values()):
+        assert desk.stock(f"SELECT count(*) FROM t WHERE c{i} = {values[0][0]}") == [(2,)], list(VALUES)[i]
+
+
+@pytest.mark.parametrize(
+    ("value", "nan"),
+    [("1.5D", False), ("double('NaN')", None), ("double('Infinity')", None), ("cast(null as double)", False)],
+)
+def test_float_bounds_only_without_nan(desk: Desk, spark: Any, value: str, nan: bool | None) -> None:
+    t = desk.make("d DOUBLE")
+    append(desk, spark.sql(f"SELECT {value} AS d UNION ALL SELECT 0.5D").coalesce(1))
+    ((_, _, _, low, _, contains_nan),) = desk.rows(STATISTICS, t)
+    assert contains_nan is nan
+    assert (low is None) == (nan is None)
+    assert (desk.rows(TABLE_STATISTICS, t) == []) == (nan is None)
+    desk.duck.execute("INSERT INTO t VALUES (100)")
+    expected = {"1.5D": 100.0, "cast(null as double)": 100.0}.get(value)
+    found = desk.stock("SELECT max(d), min(d), count(*) FILTER (d > 50) FROM t")[0]
+    assert found[1] == 0.5
+    assert found[0] == expected if expected else found[0] != 100.0
+    assert desk.stock("SELECT count(*) FROM t WHERE d > 50") == [(found[2],)]
+
+
+@pytest.mark.parametrize(
+    ("table", "select", "error"),
+    [
+        ("a INTEGER", "1L AS a", None),
+        ("a INTEGER", "3000000000L AS a", WrongType),
+        ("a INTEGER", "1.5D AS a", WrongType),
+        ("a INTEGER", "'1' AS a", WrongType),
+        ("a UTINYINT", "256 AS a", WrongType),
+        ("a UTINYINT", "-1 AS a", WrongType),
+        ("a UBIGINT", "18446744073709551616BD AS a", WrongType),
+        ("a HUGEINT", "9007199254740992L AS a", None),
+        ("a HUGEINT", "9007199254740993L AS a", WrongType),
+        ("a DOUBLE", "1L AS a", WrongType),
+        ("a FLOAT", "1.5D AS a", WrongType),
+        ("a DECIMAL(4,1)", "1.25BD AS a", WrongType),
+        ("a DECIMAL(4,1)", "12345.0BD AS a", WrongType),
+        ("a DECIMAL(4,1)", "cast(NULL AS decimal(38,1)) AS a", None),
+        ("a TIMESTAMP", "TIMESTAMP'2020-01-01 00:00:00' AS a", WrongType),
+        ("a TIMESTAMP_S", "TIMESTAMP_NTZ'2020-01-01 00:00:00.5' AS a", WrongType),
+        ("a UUID", "'not a uuid' AS a", WrongType),
+        ("a UUID", "X'00' AS a", WrongType),
+        ("a VARCHAR", "1 AS a", WrongType),
+        ("a VARCHAR", "NULL AS a", None),
+        ("a VARCHAR NOT NULL", "cast(NULL AS string) AS a", WrongType),
+        ("a VARCHAR NOT NULL", "'x' AS A", None),
+        ("a STRUCT(x INTEGER)", "named_struct('y', 1) AS a", UnknownColumn),
+        ("a INTEGER[]", "array('x') AS a", WrongType),
+        ("a INTEGER", "1 AS a, 2 AS b", UnknownColumn),
+        ("a INTEGER, b INTEGER", "1 AS a", UnknownColumn),
+        ("a INTERVAL", "1 AS a", UnsupportedType),
+    ],
+)
+def test_what_fits(desk: Desk, spark: Any, table: str, select: str, error: type[LakemillError] | None) -> None:
+    desk.make(table)
+    before = desk.head()
+    if error is None:
+        append(desk, spark.sql(f"SELECT {select}"))
+        assert desk.stock("SELECT count(*) FROM t") == [(1,)]
+    else:
+        with pytest.raises(error):
+            append(desk, spark.sql(f"SELECT {select}"))
+        assert desk.head() == before
+
+
+PARTITIONED = [
+    ("k", "k INTEGER, v INTEGER", "cast(id % 3 AS int) AS k, cast(id AS int) AS v"),
+    ("k", "k VARCHAR, v INTEGER", "if(id = 1, '', if(id = 2, NULL, concat('a/b=c ü%', id))) AS k, cast(id AS int) AS v"),
+    ("year(k), month(k)", "k TIMESTAMP, v INTEGER", "TIMESTAMP_NTZ'2020-01-31 01:00:00' + make_dt_interval(30 * id) AS k, cast(id AS int) AS v"),
+    ("day(k), hour(k)", "k TIMESTAMP, v INTEGER", "TIMESTAMP_NTZ'2020-01-31 01:00:00' + make_dt_interval(0, 7 * id) AS k, cast(id AS int) AS v"),
+    ("k, year(d), \"year\"", "k BOOLEAN, d DATE, \"year\" INTEGER", "id % 2 = 0 AS k, date_add(DATE'2020-12-25', cast(id AS int)) AS d, 7 AS year"),
+    ("k", "k TIMESTAMPTZ, v INTEGER", "TIMESTAMP'2020-01-31 01:00:00.5+00:00' AS k, cast(id AS int) AS v"),
+    ("k", "k DECIMAL(9,2), v INTEGER", "cast(id / 4 AS decimal(9,2)) AS k, cast(id AS int) AS v"),
+    ("k", "k UUID, v INTEGER", "'8F14E45F-ceea-467f-a8d3-5d1f3e1a2b3c' AS k, cast(id AS int) AS v"),
+    *[
+        ("bucket(5, k)", f"k {type_}, v INTEGER", f"{value} AS k, cast(id AS int) AS v")
+        for type_, value in {
+            "BIGINT": "id - 3",
+            "INTEGER": "cast(id AS int)",
+            "BOOLEAN": "id % 2 = 0",
+            "DOUBLE": "id / 3 - 1",
+            "DATE": "date_add(DATE'1960-12-25', cast(id AS int))",
+            "TIMESTAMP": "TIMESTAMP_NTZ'1960-01-31 01:00:00' + make_dt_interval(0, 7 * id)",
+            "TIMESTAMP_S": "TIMESTAMP_NTZ'1960-01-31 01:00:00' + make_dt_interval(0, 7 * id)",
+            "TIMESTAMPTZ": "TIMESTAMP'1960-01-31 01:00:00+00:00' + make_dt_interval(0, 7 * id)",
+            "VARCHAR": "if(id = 3, NULL, repeat('xé', id))",
+            "BLOB": "cast(repeat('xyz', id) AS binary)",
+            "UUID": "concat('8f14e45f-ceea-467f-a8d3-5d1f3e1a2b3', id)",
+            "UINTEGER": "id",
+        }.items()
+    ],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("by", "columns", "select"), PARTITIONED)
+def test_partitions_are_as_if_duckdb_had_written_them(
+    desk: Desk, spark: Any, by: str, columns: str, select: str
+) -> None:
+    t, twin = (desk.make(columns, by=by, name=name) for name in ("t", "twin"))
+    append(desk, spark.range(8).selectExpr(*_split(select)))
+    desk.duck.execute("INSERT INTO twin SELECT * FROM t")
+    for query in (
+        "SELECT DISTINCT regexp_replace(path, '[^/]*$', '') FROM ducklake_data_file WHERE table_id = %s ORDER BY 1",
+        "SELECT DISTINCT partition_key_index, partition_value FROM ducklake_file_partition_value WHERE table_id = %s"
+        " ORDER BY 1, 2",
+    ):
+        assert desk.rows(query, t) == desk.rows(query, twin)
+    desk.duck.execute("INSERT INTO t SELECT * FROM twin")
+    desk.duck.execute("CALL ducklake_merge_adjacent_files('lake')")
+    assert desk.stock("SELECT count(*) FROM t") == [(16,)]
+    assert desk.stock("SELECT * FROM t EXCEPT SELECT * FROM twin") == []
+
+
+def test_a_partition_key_that_spark_spells_otherwise_is_refused(desk: Desk, spark: Any) -> None:
+    desk.make("k DOUBLE", by="k")
+    with pytest.raises(UnsupportedType, match="identity of 'k'"):
+        append(desk, spark.sql("SELECT 1e20D AS k"))
+
+
+def _split(select: str) -> list[str]:
+    """``a AS x, b AS y`` → its parts; commas inside brackets don't count."""
+    parts, depth = [""], 0
+    for char in select:
+        depth += (char == "(") - (char == ")")
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+def test_the_lakes_options_hold(desk: Desk, spark: Any) -> None:
+    desk.make("a BIGINT")
+    for call in (
+        "'parquet_compression', 'zstd'",
+        "'parquet_compression', 'gzip', schema => 'main'",
+        "'parquet_compression', 'lz4', table_name => 't'",
+        "'parquet_row_group_size', 2048",
+        "'target_file_size', '2KB'",
+    ):
+        desk.duck.execute(f"CALL lake.set_option({call})")
+    append(desk, spark.range(0, 5000, 1, 1).selectExpr("id AS a"))
+    found = desk.duck.execute(
+        "SELECT compression, max(row_group_num_rows) FROM parquet_metadata(?) GROUP BY 1", [desk.data_files()[0][1]]
+    ).fetchall()
+    assert found == [("LZ4_RAW", 2048)]
+    append(desk, spark.range(0, 5000, 1, 1).selectExpr("id AS a"))
+    assert len(desk.data_files()) > 2, "the second write knows how large a row is"
+
+
+def test_row_ids_can_be_kept(desk: Desk, spark: Any) -> None:
+    desk.make("a BIGINT, s STRUCT(x INTEGER)")
+    frame = spark.sql("SELECT 5L AS a, named_struct('x', 1) AS s, 77L AS rid UNION ALL SELECT 6L, NULL, 78L")
+    append(desk, frame, row_ids="rid")
+    assert desk.stock("SELECT rowid, a, s.x FROM t ORDER BY 1") == [(77, 5, 1), (78, 6, None)]
+    desk.duck.execute("CALL ducklake_merge_adjacent_files('lake')")
+    assert desk.stock("SELECT rowid FROM t ORDER BY 1") == [(77,), (78,)]
+
+
+def test_an_empty_frame_leaves_no_file(desk: Desk, spark: Any) -> None:
+    desk.make("a BIGINT")
+    target = desk.target()
+    staged = write_files(spark.range(0).selectExpr("id AS a"), target)
+    assert staged.rows == 0
+    assert new_files(desk.duck, staged, target) == ()
+
+
+@pytest.mark.parametrize("by_driver", [True, False])
+def test_delete_files(desk: Desk, spark: Any, by_driver: bool) -> None:
+    desk.make("a BIGINT")
+    for start in (0, 100):
+        desk.duck.execute(f"INSERT INTO t SELECT range FROM range({start}, {start + 100})")
+    files = {id_: path for id_, path, _ in desk.data_files()}
+    before = desk.head()
+    taken = [(id_, pos) for id_ in files for pos in (99, 3, 3, 0)]
+    positions = spark.createDataFrame(taken, "data_file_id bigint, position bigint")
+    staged = write_deletes(positions, desk.target(), files, driver_positions=10_000 if by_driver else 1)
+    desk.publish(DeletePositions(desk.table().id, new_deletes(desk.duck, staged, {})))
+    kept = [(i,) for i in range(200) if i % 100 not in (0, 3, 99)]
+    assert desk.stock("SELECT a FROM t ORDER BY a") == kept
+    assert desk.stock(f"SELECT count(*) FROM t AT (VERSION => {before})") == [(200,)]
+    desk.duck.execute("DELETE FROM t WHERE a = 5")
+    assert desk.stock("SELECT a FROM t ORDER BY a") == [row for row in kept if row != (5,)]
