@@ -1,7 +1,106 @@
-"""stub"""
+"""`lakemill demo`: eight steps in which DuckDB and Spark share a lake, shown as they happen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakemill.cli.options import FormatOption, given
+from lakemill.cli.output import Format, plain
 
-def command(context: typer.Context) -> None:
-    """stub"""
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lakemill.runtime.demo import Shown
+
+COLOURS = {"PostgreSQL": "magenta", "DuckDB": "yellow", "Spark": "cyan", "both": "green"}
+
+
+def command(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where; an earlier demo there is replaced.")] = Path(
+        "demo-lake"
+    ),
+    format_: FormatOption = None,
+) -> None:
+    """See DuckDB and Spark share a lake, in a minute.
+
+    It makes a lake in DIR (./demo-lake), writes it with DuckDB, reads it with Spark, publishes with Spark, reads that
+    with DuckDB, and shows the delta in between. Every step prints the code that did it, and the lake stays.
+
+        lakemill demo
+        lakemill -C demo-lake snapshots
+    """
+    from rich.console import Console
+
+    from lakemill.runtime.demo import run_demo
+
+    common = given(context)
+    output = common.output(format_)
+    steps = run_demo(folder, dict(common.flags))
+    if output.format is not Format.TABLE:
+        rows = [
+            [s.title, s.engine, s.code, s.said, plain(s.columns), plain(s.rows), round(s.seconds, 3)] for s in steps
+        ]
+        output.rows(["title", "engine", "code", "said", "columns", "rows", "seconds"], rows)
+        return
+    console = Console(highlight=False, width=None if _is_terminal() else 100)
+    console.print("\n[bold]Lakemill[/bold]: one lake, two engines, every answer the same.\n")
+    number = 0
+    with console.status("a PostgreSQL of its own is being made …") as status:
+        for number, shown in enumerate(steps, 1):
+            _print(console, number, shown)
+            status.update("Spark starts in the background …" if number == 2 else "…")
+    console.print(f"[bold]That was it.[/bold] The lake is in {folder}; go on with:\n")
+    for line in (
+        f"lakemill -C {folder} snapshots",
+        f"lakemill -C {folder} changes orders --from 1",
+        f'lakemill -C {folder} sql "FROM orders LIMIT 5"',
+        f"lakemill -C {folder} attach",
+    ):
+        console.print(f"  [green]{line}[/green]", soft_wrap=True)
+    console.print()
+
+
+def _is_terminal() -> bool:
+    import sys
+
+    return sys.stdout.isatty()
+
+
+def _print(console: Console, number: int, shown: Shown) -> None:
+    from rich import box
+    from rich.padding import Padding
+    from rich.syntax import Syntax
+    from rich.table import Table
+
+    colour = COLOURS[shown.engine]
+    console.rule(
+        f"[bold]{number}  {shown.title}[/bold]  [{colour}]{shown.engine}[/{colour}]  [dim]{shown.seconds:.1f} s[/dim]",
+        align="left",
+        style="dim",
+    )
+    console.print(Padding(Syntax(shown.code, shown.language, theme="ansi_dark", word_wrap=True), (0, 0, 0, 2)))
+    if shown.rows:
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+        for index, name in enumerate(shown.columns):
+            right = all(_is_number(row[index]) for row in shown.rows)
+            table.add_column(name, justify="right" if right else "left", no_wrap=True)
+        for row in shown.rows:
+            table.add_row(*(_cell(name, value) for name, value in zip(shown.columns, row, strict=True)))
+        console.print(Padding(table, (0, 0, 0, 2)))
+    console.print(Padding(f"[dim]→[/dim] {shown.said}", (0, 0, 1, 2)))
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "__weight":
+        return f"[green]+{value}[/green]" if value > 0 else f"[red]{value}[/red]"
+    return str(plain(value))
+
+
+def _is_number(value: Any) -> bool:
+    from decimal import Decimal
+
+    return isinstance(value, int | float | Decimal)

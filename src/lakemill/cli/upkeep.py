@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakemill.cli.options import DryRunOption, FormatOption, given, taught
-from lakemill.cli.output import Format, Output, plain, size
+from lakemill.cli.output import Format, Output, size
 from lakemill.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -38,11 +38,14 @@ def compact(
         lakemill upkeep compact --dry-run
         lakemill upkeep compact sales.orders
     """
+    from lakemill.lake.listing import list_tables
     from lakemill.runtime import upkeep
 
     output = given(context).output(format_)
     with given(context).lake() as lake:
-        _tell(output, upkeep.compact(lake, table, dry_run=dry_run))
+        listed = list_tables(lake.conn, lake.settings.lake.catalog_schema, lake.snapshot().id)
+        every = [f'"{found.schema}"."{found.name}"' for found in listed if found.kind == "table"]
+        _tell(output, *(upkeep.compact(lake, name, dry_run=dry_run) for name in ([table] if table else every)))
 
 
 def expire(
@@ -121,30 +124,27 @@ def _moment(text: str) -> datetime | timedelta:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _tell(output: Output, report: UpkeepReport) -> None:
+def _tell(output: Output, *reports: UpkeepReport) -> None:
+    done = [item for report in reports for item in report.done]
+    kept = [item for report in reports for item in report.kept]
+    removed, freed = sum(r.files_removed for r in reports), sum(r.bytes_removed for r in reports)
+    scheduled = sum(r.files_scheduled for r in reports)
+    dry_run = any(report.dry_run for report in reports)
     if output.format is Format.JSON:
-        output.record({
-            "job": report.job,
-            "dry_run": report.dry_run,
-            "done": [{"what": item.what, "why": item.why} for item in report.done],
-            "kept": [{"what": item.what, "why": item.why} for item in report.kept],
-            "snapshots": plain(report.snapshots),
-            "files_removed": report.files_removed,
-            "bytes_removed": report.bytes_removed,
-            "files_scheduled": report.files_scheduled,
-        })  # fmt: skip
+        facts: dict[str, Any] = {"job": reports[0].job if reports else None, "dry_run": dry_run}
+        facts |= {
+            name: [{"what": i.what, "why": i.why} for i in items] for name, items in (("done", done), ("kept", kept))
+        }
+        facts |= {"snapshots": [snapshot for report in reports for snapshot in report.snapshots]}
+        output.record(facts | {"files_removed": removed, "bytes_removed": freed, "files_scheduled": scheduled})
         return
-    verb = "would be done" if report.dry_run else "done"
-    items = [[verb, item.what, item.why] for item in report.done] + [["kept", k.what, k.why] for k in report.kept]
+    verb = "would be done" if dry_run else "done"
+    items = [[verb, item.what, item.why] for item in done] + [["kept", item.what, item.why] for item in kept]
     shown = items if output.format is Format.CSV else items[:SHOWN]
-    output.rows(["", "what", "why"], shown, empty=f"{report.job}: nothing to do")
+    output.rows(["", "what", "why"], shown, empty="nothing to do")
     if len(shown) < len(items):
         output.remark(f"… and {len(items) - len(shown)} more; --format json lists all")
-    facts = [
-        f"{report.files_removed} files removed" if report.files_removed else "",
-        f"{size(report.bytes_removed)} freed" if report.bytes_removed else "",
-        f"{report.files_scheduled} files left to `lakemill upkeep cleanup`" if report.files_scheduled else "",
-    ]
-    told = ", ".join(fact for fact in facts if fact)
-    if told:
-        output.remark(told)
+    told = [f"{removed} files removed" if removed else "", f"{size(freed)} freed" if freed else ""]
+    told += [f"{scheduled} files left to `lakemill upkeep cleanup`" if scheduled else ""]
+    if any(told):
+        output.remark(", ".join(fact for fact in told if fact))

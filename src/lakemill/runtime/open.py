@@ -57,9 +57,13 @@ class Lake:
         self.dsn = store_dsn(settings)
         self._lock = threading.RLock()
         self._stamps: Stamps | None = None
-        with self.catalog():  # refuse what is no lake of ours before anything of ours is written
-            pass
-        migrate(self.conn, settings.lake.catalog_schema)
+        try:
+            with self.catalog():  # refuse what is no lake of ours before anything of ours is written
+                pass
+            migrate(self.conn, settings.lake.catalog_schema)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Lake:
         return self
