@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+import lakemill
+from lakemill.runtime.open import Lake
 from lakemill.settings import Settings
 from tests.conftest import MakeLake, TestLake
 from tests.s3.proxy import Proxy
@@ -96,6 +98,13 @@ def s3_flags(server: S3Server, bucket: str) -> MakeFlags:
 def lake(make_lake: MakeLake, s3_flags: MakeFlags) -> TestLake:
     """A lake on S3 without inlining."""
     return make_lake(flags=s3_flags())
+
+
+@pytest.fixture
+def opened(lake: TestLake, spark: Any) -> Iterator[Lake]:
+    """That lake, open."""
+    with lakemill.open(lake.settings) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")
