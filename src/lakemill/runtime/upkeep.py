@@ -6,16 +6,25 @@ The door for the command line and for Python. Every job is planned as a value fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 
-from lakemill.errors import PublishConflict
+from lakemill.core.compact import CompactPlan, Group
+from lakemill.errors import OutcomeUnknown, PublishConflict
 from lakemill.lake import expiry, upkeep
+from lakemill.lake.compaction import MergedFile, merge_intent, plan_compact
 from lakemill.lake.storage import Storage, open_storage
-from lakemill.runtime.open import Lake
+from lakemill.lake.target import WriteTarget, read_target
+from lakemill.runtime.open import Lake, split_name
+from lakemill.spark.compact import write_merged
+from lakemill.store import pins
 
 _TRIES = 5
+_BATCH_GROUPS = 64
+_BATCH_SIZES = 8  # target sizes that one publish replaces at most: a conflict costs no more than that
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,68 @@ class UpkeepReport:
     files_removed: int = 0
     bytes_removed: int = 0
     files_scheduled: int = 0
+
+
+def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
+    """Merge small files, and drop rows that no snapshot shows; every snapshot and every delta stays what it was."""
+    schema, name = split_name(table)
+    with lake.catalog() as catalog:
+        found = catalog.table(schema, name, catalog.head().id)
+        target = read_target(lake.conn, found)
+        own = catalog.options(found).get("target_file_size")
+    size = int(own) if own else lake.settings.upkeep.target_file_size
+    plan = plan_compact(lake.front, schema, name, size)
+    kept = [Item(skipped.path, skipped.reason) for skipped in plan.skipped]
+    if dry_run:
+        return UpkeepReport("compact", True, tuple(_told(group) for group in plan.groups), tuple(kept))
+    done: list[Item] = []
+    snapshots: list[int] = []
+    removed = 0
+    for batch in _batches(plan.groups, size):
+        try:
+            snapshots.append(_merge(lake, plan, batch, target))
+        except PublishConflict as error:
+            kept += [Item(_told(group).what, error.message) for group in batch]
+        else:
+            done += [_told(group) for group in batch]
+            removed += sum(len(group.sources) for group in batch)
+    return UpkeepReport("compact", False, tuple(done), tuple(kept), tuple(snapshots), files_scheduled=removed)
+
+
+def _merge(lake: Lake, plan: CompactPlan, groups: Sequence[Group], target: WriteTarget) -> int:
+    storage = storage_of(lake).staging()
+    ttl = lake.settings.upkeep.orphan_age
+    schema = lake.settings.lake.catalog_schema
+    merged: list[MergedFile] = []
+    with pins.pinned(lake.conn, plan.base, "compact", plan.table.full_name, ttl, catalog_schema=schema):
+        try:
+            merged += write_merged(lake.spark, plan, groups, target, storage)
+            intent = merge_intent(lake.duck, plan, merged, uuid.uuid4(), author="lakemill")
+            return lake.publisher.publish(intent).snapshot_id
+        except OutcomeUnknown:
+            raise  # the files may be published: they stay
+        except BaseException:
+            storage.remove([path for one in merged for path in (one.path, one.delete_path) if path is not None])
+            raise
+
+
+def _batches(groups: Sequence[Group], size: int) -> Iterator[list[Group]]:
+    """Groups of one version of the columns, as many as one publish takes."""
+    for _, alike in groupby(groups, key=lambda group: group.columns):
+        batch: list[Group] = []
+        for group in alike:
+            full = sum(g.bytes for g in batch) + group.bytes > _BATCH_SIZES * size or len(batch) == _BATCH_GROUPS
+            if batch and full:
+                yield batch
+                batch = []
+            batch.append(group)
+        yield batch
+
+
+def _told(group: Group) -> Item:
+    first = group.sources[0].file
+    where = first.path.rpartition("/")[0] + "/"
+    return Item(f"{len(group.sources)} files, {group.bytes} bytes in {where}", group.reason)
 
 
 def expire(

@@ -41,3 +41,26 @@ WHERE f.data_file_id = g.id AND f.schedule_start = g.since;
 -- name: set_search_path
 -- the catalog's schema, for this transaction
 SELECT set_config('search_path', quote_ident(%(schema)s), true);
+
+-- name: all_deletes
+-- the delete files of a table's live data files, those of earlier snapshots too
+SELECT x.delete_file_id, x.data_file_id, x.path, x.path_is_relative, x.begin_snapshot, x.end_snapshot, x.delete_count,
+       x.file_size_bytes, x.partial_max, x.encryption_key IS NOT NULL, x.format
+FROM ducklake_delete_file x JOIN ducklake_data_file d ON d.data_file_id = x.data_file_id
+WHERE x.table_id = %(table)s AND d.end_snapshot IS NULL ORDER BY x.delete_file_id;
+
+-- name: partition_values
+-- the partition values of a table's live data files
+SELECT p.data_file_id, array_agg(p.partition_value ORDER BY p.partition_key_index)
+FROM ducklake_file_partition_value p JOIN ducklake_data_file d ON d.data_file_id = p.data_file_id
+WHERE p.table_id = %(table)s AND d.end_snapshot IS NULL GROUP BY p.data_file_id;
+
+-- name: column_versions
+-- the snapshots at which the columns of a table changed
+SELECT begin_snapshot FROM ducklake_schema_versions WHERE table_id = %(table)s ORDER BY begin_snapshot;
+
+-- name: sort_order
+-- the order in which the table's rows are to lie
+SELECT e.expression, e.dialect, e.sort_direction, e.null_order
+FROM ducklake_sort_info i JOIN ducklake_sort_expression e USING (sort_id, table_id)
+WHERE i.table_id = %(table)s AND i.end_snapshot IS NULL ORDER BY e.sort_key_index;

@@ -1,0 +1,206 @@
+"""Compaction on the lake's side: gather what could be merged from the catalog, and make the intent that does it.
+
+Before Spark: one consistent state of the catalog, the stamps of delete files, and ``core/compact``'s decisions. After
+Spark: footers of the merged files, and an intent that removes the sources from every snapshot and puts the merged
+files in their place, required to find the sources and their delete files exactly as they were.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from lakemill.core.commit import (
+    FilesUnchanged,
+    Intent,
+    MergedDeletes,
+    MergeFiles,
+    NewFile,
+    NoConflict,
+    Partition,
+    Purpose,
+)
+from lakemill.core.compact import (
+    CompactPlan,
+    Deleted,
+    Group,
+    Skipped,
+    SortKey,
+    Source,
+    group_sources,
+    overlapping,
+    time_deletes,
+    unmergeable,
+)
+from lakemill.core.scan import DataFile, DeleteFile, TableAt, check_readable
+from lakemill.core.schema import Column
+from lakemill.errors import LakemillError
+from lakemill.lake.catalog import Catalog, reading
+from lakemill.lake.duck import Connection
+from lakemill.lake.expiry import QUERIES
+from lakemill.lake.footer import read_footers
+from lakemill.lake.scan import Lakefront
+
+_PLAIN_NAME = re.compile(r'"(?:[^"]|"")+"|[A-Za-z_]\w*')
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFile:
+    """What Spark wrote for one group; a group all of whose rows could be dropped has no file."""
+
+    group: Group
+    path: str | None
+    rows: int
+    last_stamp: int
+    delete_path: str | None = None
+    deletes: int = 0
+    first_delete: int = 0
+
+
+# ---------------------------------------------------------------- planning
+def plan_compact(front: Lakefront, schema: str, name: str, target_size: int) -> CompactPlan:
+    """What to merge of a table, as it is now."""
+    with reading(front.conn, front.schema) as catalog:
+        head = catalog.head()
+        table = catalog.table(schema, name, head.id)
+        versions = [row[0] for row in front.conn.execute(QUERIES["column_versions"].compose(), {"table": table.id})]
+        facts = _Facts(front, catalog, table, head.id)
+        sources: list[Source] = []
+        skipped: list[Skipped] = []
+        columns: dict[int, tuple[Column, ...]] = {}
+        for file in catalog.files(table, head.id):
+            place = bisect_right(versions, file.begin)
+            version = versions[place - 1] if place else 0
+            if version not in columns:
+                columns[version] = catalog.columns(table.id, file.begin)
+            source = facts.source(file, version, columns[version])
+            if isinstance(source, Source):
+                sources.append(source)
+            else:
+                skipped.append(source)
+        groups = group_sources(sources, columns, target_size)
+        return CompactPlan(table, head.id, groups, tuple(skipped), _sort_order(front, table))
+
+
+class _Facts:
+    """The catalog's rows about a table's live files, read once."""
+
+    def __init__(self, front: Lakefront, catalog: Catalog, table: TableAt, head: int) -> None:
+        self._catalog, self._table = catalog, table
+        named = {"table": table.id}
+        execute = front.conn.execute
+        self._readable = [row[0] for row in execute(QUERIES["snapshots"].compose())]
+        self._partitions = {row[0]: tuple(row[1]) for row in execute(QUERIES["partition_values"].compose(), named)}
+        self._deletes: dict[int, list[DeleteFile]] = defaultdict(list)
+        for id_, data_file, path, relative, *rest in execute(QUERIES["all_deletes"].compose(), named):
+            full = table.path + path if relative else path
+            self._deletes[data_file].append(DeleteFile(id_, data_file, full, *rest))
+        self._inlined = {delete.data_file_id for delete in catalog.inlined_deletes(table.id, head)}
+        paths = [d.path for found in self._deletes.values() for d in found if not d.encrypted and d.format == "parquet"]
+        self._stamps = front.stamps.of(paths)
+
+    def source(self, file: DataFile, version: int, columns: Sequence[Column]) -> Source | Skipped:
+        deletes = self._deletes.get(file.id, [])
+        reason = self._reason(file, deletes, columns)
+        if reason is not None:
+            return Skipped(file.path, reason)
+        timed: list[Deleted] = []
+        for delete in deletes:
+            found = self._time(delete)
+            if found is None:
+                return Skipped(file.path, "the catalog leaves in doubt when some of its rows were deleted")
+            timed += found
+        live = next((delete.id for delete in deletes if delete.end is None), None)
+        return Source(file, version, self._partitions.get(file.id, ()), live, tuple(timed))
+
+    def _reason(self, file: DataFile, deletes: Sequence[DeleteFile], columns: Sequence[Column]) -> str | None:
+        if file.mapping_id is not None:
+            return "it was added by the names of its columns and has no field ids"
+        if file.id in self._inlined:
+            return "some of its deletes are in the catalog; flush them with ducklake_flush_inlined_data first"
+        if overlapping(deletes):
+            return "it has two delete files at once"
+        try:
+            check_readable([file], deletes, self._table.full_name)
+        except LakemillError as error:
+            return error.message
+        return unmergeable(columns)
+
+    def _time(self, delete: DeleteFile) -> tuple[Deleted, ...] | None:
+        counts = self._stamps[delete.path]
+        data, written = self._catalog.written_by(delete.data_file_id), self._catalog.written_by(delete.id)
+        labels = self._catalog.labels(self._table.id, min(counts, default=0), written.latest if counts else -1)
+        return time_deletes(delete, counts, data, written, labels, self._readable)
+
+
+def _sort_order(front: Lakefront, table: TableAt) -> tuple[SortKey, ...]:
+    """The table's sort order as far as it is made of plain columns; order is for speed, not for meaning."""
+    by_name = {column.name.lower(): column for column in table.columns if not column.nested}
+    keys: list[SortKey] = []
+    for expression, dialect, direction, nulls in front.conn.execute(
+        QUERIES["sort_order"].compose(), {"table": table.id}
+    ).fetchall():
+        text = expression.strip()
+        name = text[1:-1].replace('""', '"') if text.startswith('"') else text
+        if dialect != "duckdb" or not _PLAIN_NAME.fullmatch(text) or name.lower() not in by_name:
+            break
+        keys.append(SortKey(by_name[name.lower()], direction.upper() == "ASC", nulls.upper() == "NULLS_FIRST"))
+    return tuple(keys)
+
+
+# ---------------------------------------------------------------- publishing
+def merge_intent(
+    duck: Connection, plan: CompactPlan, merged: Sequence[MergedFile], publish_id: UUID, author: str | None = None
+) -> Intent:
+    """The sources out of every snapshot, the merged files into each, if nothing has happened to the sources."""
+    files: list[NewFile] = []
+    deletes: list[MergedDeletes] = []
+    for one in merged:
+        if one.path is None:
+            continue
+        if one.delete_path is not None:
+            deletes.append(_delete_file(duck, plan, one, len(files)))
+        files.append(_data_file(duck, plan, one))
+    sources = [source for one in merged for source in one.group.sources]
+    table_id = plan.table.id
+    return Intent(
+        publish_id,
+        (MergeFiles(table_id, tuple(source.file.id for source in sources), tuple(files), tuple(deletes)),),
+        (
+            NoConflict(table_id, plan.base, Purpose.MERGE),
+            FilesUnchanged(table_id, tuple((source.file.id, source.live_delete) for source in sources)),
+        ),
+        author=author,
+        message=f"compact {plan.table.full_name}: {len(sources)} files into {len(files)}",
+    )
+
+
+def _data_file(duck: Connection, plan: CompactPlan, one: MergedFile) -> NewFile:
+    assert one.path is not None  # noqa: S101  (asked by the caller)
+    (footer,) = read_footers(duck, [one.path], one.group.columns, expected_rows=one.rows)
+    first = one.group.sources[0]
+    partition = None
+    if first.file.partition_id is not None:
+        partition = Partition(first.file.partition_id, first.partition)
+    return NewFile(
+        one.path.removeprefix(plan.table.path),
+        footer.rows,
+        footer.size_bytes,
+        footer.footer_size,
+        footer.columns,
+        partition=partition,
+        keeps_row_ids=True,
+        begin=one.group.begin,
+        partial_max=one.last_stamp,
+    )
+
+
+def _delete_file(duck: Connection, plan: CompactPlan, one: MergedFile, place: int) -> MergedDeletes:
+    assert one.delete_path is not None  # noqa: S101  (asked by the caller)
+    (footer,) = read_footers(duck, [one.delete_path], (), expected_rows=one.deletes)
+    path = one.delete_path.removeprefix(plan.table.path)
+    return MergedDeletes(place, one.first_delete, path, footer.rows, footer.size_bytes, footer.footer_size)
