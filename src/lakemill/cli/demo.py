@@ -20,7 +20,7 @@ COLOURS = {"PostgreSQL": "magenta", "DuckDB": "yellow", "Spark": "cyan", "both":
 
 def command(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where; an earlier demo there is replaced.")] = Path(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where; an earlier demo there is replaced.")] = Path(
         "demo-lake"
     ),
     format_: FormatOption = None,

@@ -15,7 +15,7 @@ from lakemill.settings import without_password
 def command(
     context: typer.Context,
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The lake's folder; made where there is none.")
+        Path | None, typer.Argument(metavar="DIR", help="The lake's folder; made where there is none.")
     ] = None,
     data_path: Annotated[
         str | None,

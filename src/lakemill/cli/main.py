@@ -17,10 +17,10 @@ from typing import Annotated
 import typer
 import typer.main
 
-from lakemill.cli import attach, changes, demo, doctor, init, snapshots, sql, stop, tables, upkeep
+from lakemill.cli import attach, changes, demo, doctor, failure, init, snapshots, sql, stop, tables, upkeep
 from lakemill.cli.options import Given, taught
 from lakemill.cli.output import Format
-from lakemill.errors import BadArgument, InternalError, LakemillError
+from lakemill.errors import BadArgument, LakemillError
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -98,41 +98,23 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = typer.main.get_command(commands).main(list(arguments), prog_name="lakemill", standalone_mode=False)
         sys.stdout.flush()
-    except LakemillError as error:
-        return _fail(error, debug)
     except BrokenPipeError:
         _abandon_stdout()
         return PIPE_CLOSED
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:  # the border: whatever comes, a person gets one line
-        return _fail(_explain(error), debug, error)
+        return _fail(failure.explain(error), debug, error)
     if code == INTERRUPTED:
         typer.echo("interrupted", err=True)
     return code if isinstance(code, int) else 0
 
 
-def _explain(error: Exception) -> LakemillError:
-    if hasattr(error, "format_message"):  # typer's own: wrong words on the command line
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else "lakemill"
-        message = str(error.format_message()).strip().rstrip(".")
-        return BadArgument(message[:1].lower() + message[1:], remedy=f"see `{path} --help`")
-    told = " ".join(str(error).split())
-    return InternalError(f"{type(error).__name__}: {told[:500]}")
-
-
 def _fail(error: LakemillError, debug: bool, cause: Exception | None = None) -> int:
     if debug:
         traceback.print_exception(cause or error)
-    typer.echo(_line(error), err=True)
+    typer.echo(failure.line(error), err=True)
     return error.exit_code
-
-
-def _line(error: LakemillError) -> str:
-    where = f"{error.place}: " if error.place else ""
-    cure = f" → {error.remedy}" if error.remedy else ""
-    return f"error[{error.code}] {where}{error.message.rstrip()}{cure}"
 
 
 def _abandon_stdout() -> None:

@@ -30,7 +30,7 @@ def command(
     context: typer.Context,
     text: Annotated[
         str | None,
-        typer.Argument(metavar="[SQL]", help="One or more statements; `-` reads them from standard input."),
+        typer.Argument(metavar="SQL", help="One or more statements; `-` reads them from standard input."),
     ] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file with the statements.")] = None,
     at: Annotated[

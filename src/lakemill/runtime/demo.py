@@ -39,7 +39,7 @@ SELECT i AS id,
 FROM range(100_000) r(i)"""
 CHANGE = """\
 UPDATE orders SET amount = amount * 2 WHERE id = 4711;
-DELETE FROM orders WHERE customer = 'customer-13' AND day = DATE '2026-01-14'"""
+DELETE FROM orders WHERE id < 20000 AND customer = 'customer-13' AND day = DATE '2026-01-14'"""
 TOTALS = "SELECT country, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY country ORDER BY country"
 CORRECTIONS = """\
 SELECT id, customer, country, cast(amount + 100 AS decimal(9, 2)) AS amount, day

@@ -1,0 +1,184 @@
+"""Writes `docs/reference/`: every command, setting and error code, from the code that defines them.
+
+`make docs` runs it, and a test holds the pages to it, so that no option, setting or code can go undocumented.
+    python -m lakemill.cli.reference docs/reference
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import typer.main
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from lakemill import errors
+from lakemill.cli.main import commands
+from lakemill.settings import ENV_PREFIX, Settings
+
+NOTE = "<!-- Written by `make docs` from the code; edit the code instead. -->\n"
+
+
+def pages() -> Mapping[str, str]:
+    """File name → text."""
+    return {"cli.md": cli_page(), "settings.md": settings_page(), "errors.md": errors_page()}
+
+
+# ---------------------------------------------------------------- commands
+def cli_page() -> str:
+    parts = [
+        "# The command line\n",
+        NOTE,
+        "Rows go to standard output, remarks and errors to standard error. `--format` and `--dir` may stand before the "
+        "command; `--format` after it too. Exit codes: 0 done, 1 `doctor` found something wrong, 130 interrupted, "
+        "and those of [errors.md](errors.md).\n",
+    ]
+    for path, text in _helps():
+        parts.append(f"## {path}\n\n```text\n{text}\n```\n")
+    return "\n".join(parts)
+
+
+def _helps() -> Iterator[tuple[str, str]]:
+    root: Any = typer.main.get_command(commands)
+    yield "lakemill", _help(root, "lakemill", None)
+    context = root.make_context("lakemill", [], resilient_parsing=True)
+    for name, command in root.commands.items():
+        yield f"lakemill {name}", _help(command, name, context)
+        if hasattr(command, "commands"):
+            inner = command.make_context(name, [], parent=context, resilient_parsing=True)
+            for below, leaf in command.commands.items():
+                yield f"lakemill {name} {below}", _help(leaf, below, inner)
+
+
+def _help(command: Any, name: str, parent: Any) -> str:
+    context = command.make_context(
+        name, [], parent=parent, resilient_parsing=True, terminal_width=100, max_content_width=100
+    )
+    return "\n".join(line.rstrip() for line in command.get_help(context).strip().splitlines())
+
+
+# ---------------------------------------------------------------- settings
+def settings_page() -> str:
+    parts = [
+        "# Settings\n",
+        NOTE,
+        "A setting comes from, the later ones winning: its default; for S3 the usual `AWS_*` variables; the file "
+        "`lakemill.toml`, found from the working folder upward; a variable `LAKEMILL_GROUP__KEY`; a flag "
+        "(`lakemill --set group.key=value`). Durations are written like `'2 days'`, sizes like `'512MB'`. All "
+        "mistakes are reported at once, each with its place.\n",
+        '```toml\n[lake]\ndata_path = "data/"\n\n[spark]\ndriver_memory = "2g"\n```\n',
+    ]
+    for group, field in Settings.model_fields.items():
+        model = field.annotation
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            continue
+        parts.append(
+            f"## {group}\n\n{field.description}\n\n| setting | default | meaning | variable |\n|---|---|---|---|"
+        )
+        for key, inner in model.model_fields.items():
+            variable = f"`{ENV_PREFIX}{group.upper()}__{key.upper()}`"
+            parts.append(f"| `{group}.{key}` | {_default(inner)} | {inner.description} | {variable} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default(call_default_factory=True)
+    match value:
+        case SecretStr() | "" | None:
+            return ""
+        case timedelta():
+            return f"`{_duration(value)}`"
+        case int() if field.annotation is int and value >= 10**6:
+            return f"`{value // 10**6}MB`"
+        case bool():
+            return f"`{str(value).lower()}`"
+        case dict():
+            return "`{}`"
+    return f"`{value}`"
+
+
+def _duration(value: timedelta) -> str:
+    seconds = round(value.total_seconds())
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds and seconds % length == 0:
+            count = seconds // length
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{seconds}s"
+
+
+# ---------------------------------------------------------------- errors
+def errors_page() -> str:
+    parts = [
+        "# Errors\n",
+        NOTE,
+        "Every error that Lakemill raises on purpose has a stable code. The command line prints one line, "
+        "`error[CODE] what is wrong → what to do`, and leaves with the exit code of its class; in Python it is an "
+        "exception with `code`, `message`, `remedy`, `place` and `retry`.\n",
+    ]
+    for family in errors.LakemillError.__subclasses__():
+        leaves = family.__subclasses__() or [family]
+        parts.append(f"## {family.__name__}: exit code {family.exit_code}, retry: {family.retry.value}\n")
+        parts.append("| code | exception | meaning | what to do |\n|---|---|---|---|")
+        parts += [
+            f"| `{leaf.code}` | `{leaf.__name__}` | {_meaning(leaf)} | {leaf.default_remedy} |" for leaf in leaves
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _meaning(leaf: type[errors.LakemillError]) -> str:
+    return " ".join((inspect.getdoc(leaf) or "").split()) if leaf.__doc__ else MEANINGS.get(leaf.code, "")
+
+
+# What a code means, in one line for people who meet it.
+MEANINGS: Mapping[str, str] = {
+    "BAD_SETTINGS": "A setting is unknown, or its value can't be what it should be.",
+    "BAD_ARGUMENT": "Words of a command or arguments of a call that can't be meant.",
+    "UNKNOWN_TABLE": "No table has this name at this snapshot.",
+    "UNKNOWN_COLUMN": "No column has this name.",
+    "UNKNOWN_SNAPSHOT": "There has never been a snapshot with this id.",
+    "SQL_FAILED": "DuckDB can't run the statement; the place is its line and column.",
+    "WRONG_TYPE": "A value or column can't become the table's type without loss.",
+    "UNSUPPORTED_TYPE": "A column's type has no exact equivalent in Spark; DuckDB can read it.",
+    "UNSUPPORTED_LAKE": "The lake uses what Lakemill does not read: another format, encryption, puffin deletes.",
+    "UNSUPPORTED_VERSION": "PostgreSQL is too old, or the database was made by a newer Lakemill.",
+    "LAKE_EXISTS": "There is a lake already where a new one should be made.",
+    "NO_LAKE": "There is no lake here.",
+    "UNWRITABLE": "A folder or bucket can't be written.",
+    "UNKNOWN_BUCKET": "The bucket of the data path does not exist.",
+    "MISSING_PART": "A program or library that is needed is not installed.",
+    "SNAPSHOT_GONE": "The snapshot was there once, and was expired.",
+    "TABLE_REPLACED": "The name belongs to another table now, so that there is no delta between the two.",
+    "COLUMNS_CHANGED": "The table's columns are not those that were recorded.",
+    "ROW_COUNT_DIFFERS": "The table has another number of rows at the first snapshot than was recorded.",
+    "DELETE_IN_DOUBT": "The catalog does not say at which of several snapshots rows were deleted.",
+    "CATALOG_INCONSISTENT": "The catalog contradicts itself; guessing could give wrong rows.",
+    "DELTA_INCONSISTENT": "A delta does not add up; it is refused rather than given wrong.",
+    "PUBLISH_CONFLICT": "Somebody else changed the table since this work was planned.",
+    "CLAIM_LOST": "The right to work on the table has passed to somebody else.",
+    "NAME_TAKEN": "Another table or view has this name by now.",
+    "STORE_UNAVAILABLE": "PostgreSQL does not answer.",
+    "STORAGE_UNAVAILABLE": "The data path does not answer, or is full.",
+    "ENGINE_LOST": "Spark or DuckDB did not start, or died.",
+    "FOREIGN_LOCK": "Another program holds what is needed.",
+    "PUBLISH_TIMED_OUT": "A publish took longer than its timeouts allow; nothing was published.",
+    "OUTCOME_UNKNOWN": "The connection broke at COMMIT; it may or may not have happened.",
+    "INTERNAL_ERROR": "A mistake of Lakemill's own.",
+}
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
