@@ -118,9 +118,9 @@ def test_a_lake_of_another_version(lake: Any) -> None:
 @pytest.mark.parametrize(
     ("statement", "error", "told"),
     [
-        ("SELECT * FROM nope", errors.SqlFailed, "Table with name nope does not exist"),
+        ("SELECT * FROM nope", errors.UnknownTable, "Table with name nope does not exist"),
         ("SELCT 1", errors.SqlFailed, 'syntax error at or near "SELCT"; LINE 1: SELCT 1'),
-        ("SELECT 'a'::INT", errors.SqlFailed, "Could not convert string 'a'"),
+        ("SELECT 'a'::INT", errors.WrongType, "Could not convert string 'a'"),
         ("CREATE TABLE t (a INT)", errors.SqlFailed, "already exists"),
         ("SELECT * FROM t AT (VERSION => 999)", errors.UnknownSnapshot, "No snapshot found at version 999"),
     ],

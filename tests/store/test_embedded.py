@@ -217,15 +217,19 @@ def test_a_missing_wheel_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch)
         EmbeddedPostgres(folder).start()
 
 
-def test_a_removed_lake_does_not_come_back(server: EmbeddedPostgres) -> None:
+@pytest.mark.parametrize("stopped_first", [True, False])
+def test_a_removed_lake_does_not_come_back(server: EmbeddedPostgres, stopped_first: bool) -> None:
     with psycopg.connect(server.start()) as connection:
         connection.execute("CREATE TABLE t AS SELECT 42 AS a")
-    server.stop()
-    old = server.status().data.parent
+    old = server.status()
+    if stopped_first:
+        server.stop()
     shutil.rmtree(server.data_dir)
     with psycopg.connect(server.start()) as connection:
         assert connection.execute("SELECT to_regclass('t')").fetchone() == (None,)
-    shutil.rmtree(old, ignore_errors=True) if old != server.data_dir else None
+    if old.data.exists() and old.data != server.status().data:
+        assert not (old.data / "postmaster.pid").exists()
+        shutil.rmtree(old.data.parent)
 
 
 # ---------------------------------------------------------------- root and others

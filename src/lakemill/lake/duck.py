@@ -8,7 +8,9 @@ knows nothing of tables, files or snapshots.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,7 +66,9 @@ def connect(
         for name in needed:
             load_extension(connection, name)
         if settings.on_s3:
-            connection.execute(s3_secret(settings))
+            connection.execute(
+                s3_secret(settings, chain=not settings.s3.access_key_id and _finds_credentials(connection))
+            )
             connection.execute(f"SET http_timeout = {max(1, round(settings.s3.read_timeout.total_seconds()))}")
             connection.execute(f"SET http_retries = {settings.s3.retries}")
         if attach:
@@ -127,10 +131,12 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def s3_secret(settings: Settings) -> str:
-    """CREATE SECRET for the lake's S3, from the settings; the machine's own credentials where none are set."""
+def s3_secret(settings: Settings, *, chain: bool = False) -> str:
+    """CREATE SECRET for the lake's S3, from the settings; `chain`: with the machine's own credentials."""
     s3 = settings.s3
     words: dict[str, str] = {"TYPE": "s3", "REGION": literal(s3.region), "USE_SSL": "true" if s3.use_ssl else "false"}
+    if chain:
+        words["PROVIDER"] = "credential_chain"
     words["URL_STYLE"] = literal("path" if s3.path_style else "vhost")
     if s3.endpoint:
         words["ENDPOINT"] = literal(s3.endpoint_host)
@@ -154,6 +160,9 @@ def _open(settings: Settings) -> Connection:
     except duckdb.Error as error:
         raise errors.BadSettings(one_line(error), place="duck") from error
     connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET enable_progress_bar = false")  # it would be written into what a command prints
+    spill = Path(tempfile.gettempdir()) / f"lakemill-duckdb-{os.geteuid()}"  # else `.tmp` in whatever folder we are in
+    connection.execute(f"SET temp_directory = {literal(str(spill))}")
     return connection
 
 
@@ -178,6 +187,15 @@ def load_extension(connection: Connection, name: str) -> str:
             remedy=f"install the wheel {wheel}=={duckdb.__version__}, or let DuckDB reach the network to INSTALL it",
         ) from error
     return "installed"
+
+
+def _finds_credentials(connection: Connection) -> bool:
+    """Whether DuckDB can use the machine's own credentials (an instance's role); without, it asks as nobody."""
+    try:
+        load_extension(connection, "aws")
+    except errors.MissingPart:
+        return False
+    return True
 
 
 def extension_status() -> tuple[ExtensionStatus, ...]:
@@ -229,7 +247,7 @@ _MEANINGS: tuple[tuple[str, type[LakemillError], Mapping[str, str]], ...] = (
     (r"Referenced column|does not have a column|column .* does not exist", errors.UnknownColumn, {}),
     (r"Conversion Error|Cannot compare values of type|Unimplemented type for cast", errors.WrongType, {}),
     (r"NoSuchBucket|bucket does not exist", errors.UnknownBucket, {}),
-    (r"Permission denied|Read-only file system", errors.Unwritable, {}),
+    (r"Permission denied|Read-only file system|HTTP code 403", errors.Unwritable, {}),
     (
         r"HTTP|No space left on device|Could not establish connection|Connection error|timed out",
         errors.StorageUnavailable,

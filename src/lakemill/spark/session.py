@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,32 +53,33 @@ CONNECT_SECONDS = 10
 
 _session: SparkSession | None = None
 _has_s3 = False
+_lock = threading.RLock()
 
 
 def start(settings: Settings) -> SparkSession:
     """The process's session, started where there is none; a running one gets the settings that still can be set."""
     global _session, _has_s3
-    if _session is not None and _alive(_session):
-        if settings.on_s3 and not (_has_s3 or settings.spark.remote):
+    with _lock:
+        if _session is None or not _alive(_session):
+            remote = settings.spark.remote
+            _session = _connect(remote) if remote.startswith("sc://") else _launch(settings)
+            _has_s3 = settings.on_s3
+        elif settings.on_s3 and not (_has_s3 or settings.spark.remote):
             raise MissingPart(
                 "this process's Spark session was started for a lake on a local disk, without the jars for S3",
                 remedy="open the lake on S3 in a process of its own, or before the other one",
             )
         _apply(_session, settings)
         return _session
-    remote = settings.spark.remote
-    _session = _connect(remote) if remote.startswith("sc://") else _launch(settings)
-    _has_s3 = settings.on_s3
-    _apply(_session, settings)
-    return _session
 
 
 def stop() -> None:
     """End the process's session, if there is one."""
     global _session
-    if _session is not None:
-        _session.stop()
-        _session = None
+    with _lock:
+        if _session is not None:
+            _session.stop()
+            _session = None
 
 
 def launch_conf(settings: Settings) -> dict[str, str]:

@@ -151,13 +151,23 @@ def _runs(install: Path, account: Account) -> bool:
         return False
 
 
+def _store(account: Account) -> Path:
+    data_home = os.environ.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()
+    return Path("/var/lib/lakemill") if account.switch else Path(data_home) / "lakemill"
+
+
+def old_places(data_dir: Path, account: Account) -> list[Path]:
+    """The places of lakes that were in `data_dir` before and were removed without being stopped."""
+    owners = _store(account).glob("postgres-*/owner")
+    return [file.parent for file in owners if file.read_text("utf-8").strip() == str(data_dir)]
+
+
 def new_place(data_dir: Path, account: Account) -> Path:
     """A new folder for the server of `data_dir` where the account can get: the machine's for root, else the user's own.
 
     Never an old one, not even of the same `data_dir`: that lake was removed, and its catalog must not come back.
     """
-    data_home = os.environ.get("XDG_DATA_HOME") or Path("~/.local/share").expanduser()
-    store = Path("/var/lib/lakemill") if account.switch else Path(data_home) / "lakemill"
+    store = _store(account)
     place = store / f"postgres-{secrets.token_hex(6)}"
     place.mkdir(parents=True)
     (place / "owner").write_text(f"{data_dir}\n", "utf-8")

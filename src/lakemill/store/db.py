@@ -17,10 +17,10 @@ from lakemill.settings import without_password
 OLDEST_SERVER = 150000
 CONNECT_SECONDS = 10
 
+Connection = psycopg.Connection[tuple[Any, ...]]
 
-def connect(
-    dsn: str, *, autocommit: bool = True, connect_timeout: float | None = None, **options: Any
-) -> psycopg.Connection[tuple[Any, ...]]:
+
+def connect(dsn: str, *, autocommit: bool = True, connect_timeout: float | None = None, **options: Any) -> Connection:
     """Open a connection to `dsn`, several hosts included; further options are libpq's or psycopg's."""
     parameters = parse(dsn)
     if "connect_timeout" not in parameters or connect_timeout is not None:  # libpq waits for ever by itself

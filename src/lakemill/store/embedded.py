@@ -27,7 +27,15 @@ import psycopg
 from psycopg import conninfo, sql
 
 from lakemill.errors import ForeignLock, NoLake, StoreUnavailable, Unwritable
-from lakemill.store.binaries import Account, account_for, find_binaries, new_place, private_folder, reachable
+from lakemill.store.binaries import (
+    Account,
+    account_for,
+    find_binaries,
+    new_place,
+    old_places,
+    private_folder,
+    reachable,
+)
 
 if TYPE_CHECKING:
     from lakemill.settings import Settings
@@ -146,6 +154,10 @@ class EmbeddedPostgres:
         awkward = any(letter in str(self.data_dir) for letter in '"$`\\\n')  # pg_ctl would let a shell read them
         if not awkward and account.can_enter(self.data_dir):
             return self.data_dir
+        for old in old_places(self.data_dir, account):
+            if (old / "cluster" / "postmaster.pid").exists():  # its lake was deleted under a running server
+                pg_ctl = self._binaries(old, account) / "bin" / "pg_ctl"
+                account.run(pg_ctl, "stop", "-D", old / "cluster", "-m", "fast", "-w", "-t", "10")
         return Path(self._kept("place", lambda: str(new_place(self.data_dir, account))))
 
     def _binaries(self, place: Path, account: Account) -> Path:
