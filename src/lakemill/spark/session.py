@@ -8,12 +8,14 @@ server with other defaults can't change an answer.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -113,6 +115,29 @@ def runtime_conf(settings: Settings) -> dict[str, str]:
     return conf | dict(settings.spark.conf)
 
 
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the JVM is up: PySpark interrupted on the way leaves one behind that never ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal pressed
+        if pressed:  # twice: somebody means it
+            raise KeyboardInterrupt
+        pressed = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
 def _launch(settings: Settings) -> SparkSession:
     from pyspark.sql import SparkSession
 
@@ -129,7 +154,7 @@ def _launch(settings: Settings) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        with warnings.catch_warnings():
+        with _uninterrupted(), warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
             )  # Connect sets everything a second time, and warns about what only a launch can
