@@ -14,7 +14,7 @@ from lakemill.errors import LakemillError, StorageUnavailable, UnknownBucket, Un
 from lakemill.runtime.create import create_lake
 from lakemill.runtime.open import Lake
 from lakemill.settings import FILE_NAME
-from tests.conftest import MakeLake
+from tests.conftest import MakeLake, make_lakes
 from tests.s3.conftest import MakeFlags
 from tests.s3.proxy import Faults, Proxy
 from tests.s3.server import STRANGER, S3Server
@@ -41,10 +41,20 @@ def unchanged(lake: Lake) -> Iterator[None]:
     assert (lake.snapshot(), stock(lake, "t"), sorted(file.path for file in files(lake))) == before
 
 
+@pytest.fixture(scope="module")
+def opened(
+    postgres: str, tmp_path_factory: pytest.TempPathFactory, s3_flags: MakeFlags, spark_session: Any
+) -> Iterator[Lake]:
+    """One lake for all tests here: it must survive them all."""
+    folder = tmp_path_factory.mktemp("faults")
+    with make_lakes(postgres, folder) as make, lakemill.open(make(flags=s3_flags()).settings) as lake:
+        yield lake
+
+
 @pytest.fixture
 def filled(opened: Lake) -> Lake:
-    opened.sql("CREATE TABLE t AS SELECT i AS id FROM range(100) r(i)")
-    opened.table("t").append(opened.spark.range(100, 200))  # the bucket is known to all clients
+    opened.sql("CREATE OR REPLACE TABLE t AS SELECT i AS id FROM range(100) r(i)")
+    opened.sql("INSERT INTO t SELECT i FROM range(100, 200) r(i)")
     return opened
 
 
@@ -94,7 +104,7 @@ def test_a_key_that_may_only_read(
         assert rows(lake.table("t").scan()) == stock(lake, "t")
         with unchanged(lake), refused(Unwritable, "denies"):
             lake.table("t").append(lake.spark.range(5))
-        with unchanged(lake), refused(Unwritable, "denies"):
+        with unchanged(lake), refused(Unwritable, "(?i)denie[ds]"):
             lake.sql("INSERT INTO t SELECT 1 FROM range(100)")
 
 
