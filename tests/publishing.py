@@ -32,7 +32,8 @@ def one_lake(server: str, root: Path) -> Iterator[TestLake]:
     with new_database(server) as dsn:
         root.mkdir(parents=True, exist_ok=True)
         settings = Settings.load(root, {"lake.postgres": dsn, "duck.threads": 2})
-        duck.connect(settings, dsn, create=True, inline=0).close()
+        with duck.connect(settings, dsn, create=True, inline=0) as connection:
+            connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
         yield TestLake(settings, dsn, settings.data_path)
 
 
@@ -109,7 +110,7 @@ class Desk:
     def stage(self, query: str, name: str = "t", *, row_ids: Sequence[int] | None = None) -> tuple[NewFile, ...]:
         """Files with the rows of a DuckDB query, with field ids, as Spark would leave them."""
         target = self.target(name)
-        found = self.duck.execute(query).fetch_arrow_table()
+        found = self.duck.execute(query).to_arrow_table()
         fields = [
             pa.field(c.name, found.schema.field(i).type, metadata={"PARQUET:field_id": str(c.id)})
             for i, c in enumerate(target.columns)

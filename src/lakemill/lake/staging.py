@@ -60,6 +60,9 @@ class Storage(Protocol):
     def remove(self, paths: Iterable[str]) -> None:
         """Files that are not needed; one that is gone already is no error."""
 
+    def sweep(self, folder: str) -> None:
+        """Remove what Spark leaves beside a job's files: checksums, markers, and folders that are empty then."""
+
 
 class LocalStorage:
     """A folder of this machine, or one that all machines have mounted."""

@@ -119,8 +119,7 @@ def _by_spark(
             raise InternalError(f"Spark wrote two delete files for data file {data_file_id}")
         file = StagedFile(path, path.removeprefix(target.path))
         written[data_file_id] = StagedDeletes(data_file_id, file, counts[data_file_id])
-    if isinstance(storage, LocalStorage):
-        storage.sweep(target.path + job)
+    storage.sweep(target.path + job)
     if written.keys() != counts.keys():
         raise InternalError("positions of a data file that is not named")
     return list(written.values())

@@ -68,8 +68,7 @@ def write_files(
         files = [StagedFile(path, path.removeprefix(target.path)) for path in found]
     else:
         files = _into_partitions(found, target, storage, target.partition)
-    if isinstance(storage, LocalStorage):
-        storage.sweep(target.path + job)
+    storage.sweep(target.path + job)
     mapping = target.mapping
     if mapping is not None and also:
         raise InternalError("a file that is read by a name mapping can't carry row ids of its own")
