@@ -76,6 +76,7 @@ _MEANINGS = (
 
 def explain(text: str, place: str) -> LakemillError:
     """The error of our tree that this text means, in one line; `place` is the path it is about."""
+    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("at "))  # Java's stack
     for meaning in _MEANINGS:
         if re.search(meaning.pattern, text):
             return meaning.error(meaning.message, remedy=meaning.remedy, place=place)

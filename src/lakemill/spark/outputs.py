@@ -7,11 +7,13 @@ wants them. Nothing is visible until a publish names the files. No row passes th
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
@@ -20,6 +22,7 @@ from lakemill.core.commit import Partition
 from lakemill.core.partition import PartitionSpec, folder
 from lakemill.core.schema import ROW_ID_FIELD, ROW_ID_NAME, SNAPSHOT_FIELD, SNAPSHOT_NAME, quote_spark
 from lakemill.errors import EngineLost, InternalError, LakemillError, StorageUnavailable, Unwritable, WrongType
+from lakemill.lake import s3_errors
 from lakemill.lake.staging import JOB_FOLDER, LocalStorage, Staged, StagedFile, Storage
 from lakemill.lake.target import WriteOptions, WriteTarget
 from lakemill.spark import types
@@ -137,14 +140,14 @@ def explained_write() -> Iterator[None]:
     """Raise a failed write job as one of our errors."""
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:  # the JVM's own errors, such as those of S3, come as the second
         raise _explained(error) from error
 
 
 _VALUE_ERRORS = ("CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_INVALID_INPUT", "ARITHMETIC_OVERFLOW")
 
 
-def _explained(error: PySparkException) -> LakemillError:
+def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
     text = str(error)
     if REFUSED in text:
         told = text[text.index(REFUSED) + len(REFUSED) + 2 :].splitlines()[0]
@@ -153,11 +156,12 @@ def _explained(error: PySparkException) -> LakemillError:
         if condition in text:
             line = next(line for line in text.splitlines() if condition in line)
             return WrongType(line.strip(), remedy="change these values, or the column's type")
-    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    if place := re.search(r"s3a?://[^/\s'`:,]+", text):
+        return s3_errors.explain(text, place[0].replace("s3a://", "s3://"))
+    told = (line.strip(": ") for line in text.splitlines() if not line.startswith("An error occurred while calling"))
+    line = next((line for line in told if line), type(error).__name__)
     if "Permission denied" in text or "Mkdirs failed" in text:
         return Unwritable(line)
-    if any(
-        word in text for word in ("No space left", "AWSClientIOException", "AmazonS3", "S3Exception", "IOException")
-    ):
+    if "No space left" in text or "IOException" in text:
         return StorageUnavailable(line)
     return EngineLost(f"the write job failed: {line}", remedy="see the Spark log; nothing was published")
