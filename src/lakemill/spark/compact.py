@@ -23,7 +23,7 @@ from lakemill.core.compact import CompactPlan, Group, SortKey
 from lakemill.core.schema import ROW_ID_FIELD, ROW_ID_NAME, SNAPSHOT_FIELD, SNAPSHOT_NAME, Column
 from lakemill.errors import InternalError
 from lakemill.lake.compaction import MergedFile
-from lakemill.lake.staging import JOB_FOLDER, LocalStorage, Storage
+from lakemill.lake.staging import JOB_FOLDER, Storage
 from lakemill.lake.target import WriteTarget
 from lakemill.spark import types
 from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id
@@ -194,8 +194,7 @@ def _write(
         paths[number] = f"{_folder(groups[number], target)}{JOB_FOLDER}{uuid.uuid4()}.parquet"
         moves.append((path, paths[number]))
     storage.move(moves)
-    if isinstance(storage, LocalStorage):
-        storage.sweep(target.path + job)
+    storage.sweep(target.path + job)
     return paths
 
 
