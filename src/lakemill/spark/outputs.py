@@ -156,10 +156,11 @@ def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
         if condition in text:
             line = next(line for line in text.splitlines() if condition in line)
             return WrongType(line.strip(), remedy="change these values, or the column's type")
-    if place := re.search(r"s3a?://[^/\s'`:,]+", text):
-        return s3_errors.explain(text, place[0].replace("s3a://", "s3://"))
-    told = (line.strip(": ") for line in text.splitlines() if not line.startswith("An error occurred while calling"))
-    line = next((line for line in told if line), type(error).__name__)
+    if "awssdk" in text or "fs.s3a" in text:
+        bucket = re.search(r"s3a?://[^/\s'`:,]+", text)
+        return s3_errors.explain(text, bucket[0].replace("s3a://", "s3://") if bucket else "the lake's data path")
+    lines = [line.strip(": ") for line in text.splitlines() if not line.startswith("An error occurred while calling")]
+    line = next((line for line in lines if line), type(error).__name__)
     if "Permission denied" in text or "Mkdirs failed" in text:
         return Unwritable(line)
     if "No space left" in text or "IOException" in text:
