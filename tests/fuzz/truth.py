@@ -89,7 +89,7 @@ def canonical(column: Column, value: Any) -> Hashable:
 
 def _scalar(type_: str, value: Any) -> Hashable:
     if type_ in ("float32", "float64"):
-        return "NaN" if value != value else float(value)
+        return "NaN" if value != value or value == "NaN" else float(value)
     if type_.startswith(("int", "uint")):
         return int(value)
     if type_.startswith("decimal"):

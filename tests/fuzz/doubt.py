@@ -1,0 +1,57 @@
+"""Is a delete's commit really in doubt? An answer that does not use Lakemill's rule, but what the history did.
+
+Stock DuckDB stamps the positions of a second and later delete with transaction start + 1 (traps 1). Whoever sees only
+the catalog can't tell a group's commit where two commits that deleted from the table fit between its stamp and the
+next one. The commits are known here for certain; the stamps are read from the delete files.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from tests.fuzz.history import History
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+
+STAMP = "_ducklake_internal_snapshot_id"
+_FILES = """
+SELECT t.table_name, f.path, f.path_is_relative FROM ducklake_delete_file f JOIN ducklake_table t USING (table_id)
+WHERE t.end_snapshot IS NULL AND f.format = 'parquet'
+"""
+
+
+class Doubts:
+    def __init__(self, history: History, lake: Lake) -> None:
+        self._history, self._lake = history, lake
+        self._intervals: dict[str, list[tuple[int, int]]] | None = None
+
+    def real(self, table: str, a: int | None, b: int) -> bool:
+        """Whether a delete's commit is ambiguous at one of the snapshots asked for."""
+        if self._intervals is None:
+            self._intervals = self._find()
+        return any(low <= at < high for low, high in self._intervals.get(table, ()) for at in (a, b) if at is not None)
+
+    def _find(self) -> dict[str, list[tuple[int, int]]]:
+        history = self._history
+        deletes: dict[str, list[int]] = defaultdict(list)
+        for commit in history.commits:
+            for name in commit.deleted_from:
+                deletes[name].append(commit.snapshot)
+        head = max(history.truth.states)
+        known = {snapshot for (snapshot,) in self._lake.conn.execute("SELECT snapshot_id FROM ducklake_snapshot")}
+        out: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for name, path, relative in self._lake.conn.execute(_FILES).fetchall():
+            file = f"{history.root}/data/main/{name}/{path}" if relative else path
+            if STAMP not in pq.read_schema(file).names:
+                continue
+            stamps = sorted({s for s in pq.read_table(file, columns=[STAMP]).column(0).to_pylist() if s is not None})
+            for stamp, following in zip(stamps, [*stamps[1:], head + 1], strict=True):
+                fits = [c for c in deletes[name] if stamp <= c < following]
+                gone = [c for c in range(stamp, following) if c not in known]
+                if len(fits) + len(gone) > 1:
+                    out[name].append((min(fits + gone), max(fits + gone)))
+        return out
