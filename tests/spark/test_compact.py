@@ -288,14 +288,24 @@ def test_a_sorted_table_is_sorted_across_its_files(history):
     assert values == sorted(values, reverse=True)
 
 
-def test_what_cannot_be_merged_is_told(history):
+def test_lists_are_merged_by_stock_duckdb_where_that_loses_nothing(history):
     history.run("CREATE TABLE t (id INT, tags VARCHAR[])")
-    for part in range(2):
-        history.run(f"INSERT INTO t VALUES ({part}, ['a', 'b'])")
-    report = upkeep.compact(history.lake, "t")
+    for part in range(3):
+        history.run(f"INSERT INTO t SELECT {part} * 10 + i, ['a', NULL, 'b' || i] FROM range(10) r(i)")
+    dry = upkeep.compact(history.lake, "t", dry_run=True)
+    report = history.compact()
+    assert [item.why for item in report.done] == ["3 files become one by stock DuckDB"]
+    assert report.done == dry.done
+    assert history.files()[0] == 1
+    history.run("UPDATE t SET tags = ['new'] WHERE id = 3")
+    history.run("INSERT INTO t VALUES (77, NULL)")
+    history.run("INSERT INTO t VALUES (78, [])")
+    report = history.compact()
     assert not report.done
-    assert len(report.kept) == 2
-    assert "'tags' is a list" in report.kept[0].why
+    assert {item.why.partition("'tags' is a list")[0] for item in report.kept} == {"column "}
+    assert sum("would change row ids" in item.why for item in report.kept) == 3
+    assert sum("no file with deletes" in item.why for item in report.kept) == 1
+    history.check(spark=False)
 
 
 def test_a_delete_that_comes_in_between_wins(history, monkeypatch):

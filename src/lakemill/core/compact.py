@@ -105,10 +105,12 @@ class CompactPlan:
     groups: tuple[Group, ...]
     skipped: tuple[Skipped, ...] = ()
     sort: tuple[SortKey, ...] = ()
+    by_stock: tuple[Group, ...] = ()
+    """Files that Spark can't write so that DuckDB reads them; stock DuckDB merges them itself, without loss."""
 
     @property
     def empty(self) -> bool:
-        return not self.groups
+        return not self.groups and not self.by_stock
 
 
 # ---------------------------------------------------------------- deletes

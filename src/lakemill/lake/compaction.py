@@ -37,15 +37,17 @@ from lakemill.core.compact import (
     unmergeable,
 )
 from lakemill.core.scan import DataFile, DeleteFile, TableAt, check_readable
-from lakemill.core.schema import Column
+from lakemill.core.schema import ROW_ID_NAME, Column
 from lakemill.errors import LakemillError
 from lakemill.lake.catalog import Catalog, reading
-from lakemill.lake.duck import Connection
+from lakemill.lake.duck import LAKE, Connection, explained
 from lakemill.lake.expiry import QUERIES
 from lakemill.lake.footer import read_footers
 from lakemill.lake.scan import Lakefront
 
 _PLAIN_NAME = re.compile(r'"(?:[^"]|"")+"|[A-Za-z_]\w*')
+_WITH_ROW_IDS = "SELECT file_name FROM parquet_schema($files) WHERE name = $name LIMIT 1"
+_MERGE = f"CALL ducklake_merge_adjacent_files('{LAKE}', $table, schema => $schema)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class MergedFile:
 
 
 # ---------------------------------------------------------------- planning
-def plan_compact(front: Lakefront, schema: str, name: str, target_size: int) -> CompactPlan:
+def plan_compact(front: Lakefront, duck: Connection, schema: str, name: str, target_size: int) -> CompactPlan:
     """What to merge of a table, as it is now."""
     with reading(front.conn, front.schema) as catalog:
         head = catalog.head()
@@ -70,20 +72,65 @@ def plan_compact(front: Lakefront, schema: str, name: str, target_size: int) -> 
         versions = [row[0] for row in front.conn.execute(QUERIES["column_versions"].compose(), {"table": table.id})]
         facts = _Facts(front, catalog, table, head.id)
         sources: list[Source] = []
+        for_stock: list[tuple[Source, str]] = []
         skipped: list[Skipped] = []
         columns: dict[int, tuple[Column, ...]] = {}
-        for file in catalog.files(table, head.id):
+        files = catalog.files(table, head.id)
+        for file in files:
             place = bisect_right(versions, file.begin)
             version = versions[place - 1] if place else 0
             if version not in columns:
                 columns[version] = catalog.columns(table.id, file.begin)
-            source = facts.source(file, version, columns[version])
-            if isinstance(source, Source):
-                sources.append(source)
-            else:
+            source = facts.source(file, version)
+            beyond_spark = beyond_spark_reason(file, columns[version])
+            if isinstance(source, Skipped):
                 skipped.append(source)
-        groups = group_sources(sources, columns, target_size)
-        return CompactPlan(table, head.id, groups, tuple(skipped), _sort_order(front, table))
+            elif beyond_spark is None:
+                sources.append(source)
+            elif source.deleted:
+                skipped.append(Skipped(file.path, f"{beyond_spark}, and stock DuckDB merges no file with deletes"))
+            else:
+                for_stock.append((source, beyond_spark))
+        sort = _sort_order(front, table)
+    by_stock: tuple[Group, ...] = ()
+    if len(for_stock) > 1:
+        by_stock = group_sources((source for source, _ in for_stock), columns, target_size)
+    unsafe = _stock_would_lose(duck, files, by_stock) if by_stock else ""
+    if unsafe or not by_stock:
+        by_stock = ()
+        skipped += [Skipped(source.file.path, reason + unsafe) for source, reason in for_stock]
+    return CompactPlan(table, head.id, group_sources(sources, columns, target_size), tuple(skipped), sort, by_stock)
+
+
+def beyond_spark_reason(file: DataFile, columns: Sequence[Column]) -> str | None:
+    """Why Spark can't rewrite this file; None when it can."""
+    if file.mapping_id is not None:
+        return "it was added by the names of its columns and has no field ids"
+    return unmergeable(columns)
+
+
+def _stock_would_lose(duck: Connection, files: Sequence[DataFile], groups: Sequence[Group]) -> str:
+    """What stock DuckDB's own merge of this table would destroy; empty when it is safe.
+
+    It gives rows new ids when files with ids of their own touch in their nominal id ranges, and a partition whose
+    files lie in several folders makes it fail for good.
+    """
+    for group in groups:
+        folders = {source.file.path.rpartition("/")[0] for source in group.sources}
+        if group.sources[0].file.partition_id is not None and len(folders) > 1:
+            return "; and stock DuckDB can't merge a partition whose files lie in several folders"
+    nominal = [file.path for file in files if file.row_id_start is not None and file.format == "parquet"]
+    with explained():
+        found = duck.execute(_WITH_ROW_IDS, {"files": nominal, "name": ROW_ID_NAME}).fetchone() if nominal else None
+    if found is not None:
+        return "; and stock DuckDB's merge would change row ids of updated rows"
+    return ""
+
+
+def merge_by_stock(duck: Connection, table: TableAt) -> None:
+    """Let the extension merge the table's small files; it commits by itself and refuses when others interfere."""
+    with explained():
+        duck.execute(_MERGE, {"table": table.name, "schema": table.schema}).fetchall()
 
 
 class _Facts:
@@ -103,9 +150,9 @@ class _Facts:
         paths = [d.path for found in self._deletes.values() for d in found if not d.encrypted and d.format == "parquet"]
         self._stamps = front.stamps.of(paths)
 
-    def source(self, file: DataFile, version: int, columns: Sequence[Column]) -> Source | Skipped:
+    def source(self, file: DataFile, version: int) -> Source | Skipped:
         deletes = self._deletes.get(file.id, [])
-        reason = self._reason(file, deletes, columns)
+        reason = self._reason(file, deletes)
         if reason is not None:
             return Skipped(file.path, reason)
         timed: list[Deleted] = []
@@ -117,9 +164,7 @@ class _Facts:
         live = next((delete.id for delete in deletes if delete.end is None), None)
         return Source(file, version, self._partitions.get(file.id, ()), live, tuple(timed))
 
-    def _reason(self, file: DataFile, deletes: Sequence[DeleteFile], columns: Sequence[Column]) -> str | None:
-        if file.mapping_id is not None:
-            return "it was added by the names of its columns and has no field ids"
+    def _reason(self, file: DataFile, deletes: Sequence[DeleteFile]) -> str | None:
         if file.id in self._inlined:
             return "some of its deletes are in the catalog; flush them with ducklake_flush_inlined_data first"
         if overlapping(deletes):
@@ -128,7 +173,7 @@ class _Facts:
             check_readable([file], deletes, self._table.full_name)
         except LakemillError as error:
             return error.message
-        return unmergeable(columns)
+        return None
 
     def _time(self, delete: DeleteFile) -> tuple[Deleted, ...] | None:
         counts = self._stamps[delete.path]

@@ -15,7 +15,7 @@ from itertools import groupby
 from lakemill.core.compact import CompactPlan, Group
 from lakemill.errors import OutcomeUnknown, PublishConflict
 from lakemill.lake import expiry, upkeep
-from lakemill.lake.compaction import MergedFile, merge_intent, plan_compact
+from lakemill.lake.compaction import MergedFile, merge_by_stock, merge_intent, plan_compact
 from lakemill.lake.storage import Storage, open_storage
 from lakemill.lake.target import WriteTarget, read_target
 from lakemill.runtime.open import Lake, split_name
@@ -57,10 +57,11 @@ def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
         target = read_target(lake.conn, found)
         own = catalog.options(found).get("target_file_size")
     size = int(own) if own else lake.settings.upkeep.target_file_size
-    plan = plan_compact(lake.front, schema, name, size)
+    plan = plan_compact(lake.front, lake.duck, schema, name, size)
     kept = [Item(skipped.path, skipped.reason) for skipped in plan.skipped]
     if dry_run:
-        return UpkeepReport("compact", True, tuple(_told(group) for group in plan.groups), tuple(kept))
+        told = (*map(_told, plan.groups), *(_told(group, " by stock DuckDB") for group in plan.by_stock))
+        return UpkeepReport("compact", True, told, tuple(kept))
     done: list[Item] = []
     snapshots: list[int] = []
     removed = 0
@@ -72,6 +73,12 @@ def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
         else:
             done += [_told(group) for group in batch]
             removed += sum(len(group.sources) for group in batch)
+    if plan.by_stock:
+        before = lake.snapshot().id
+        merge_by_stock(lake.duck, plan.table)
+        snapshots += [after] if (after := lake.snapshot().id) != before else []
+        done += [_told(group, " by stock DuckDB") for group in plan.by_stock]
+        removed += sum(len(group.sources) for group in plan.by_stock)
     return UpkeepReport("compact", False, tuple(done), tuple(kept), tuple(snapshots), files_scheduled=removed)
 
 
@@ -105,10 +112,10 @@ def _batches(groups: Sequence[Group], size: int) -> Iterator[list[Group]]:
         yield batch
 
 
-def _told(group: Group) -> Item:
+def _told(group: Group, how: str = "") -> Item:
     first = group.sources[0].file
     where = first.path.rpartition("/")[0] + "/"
-    return Item(f"{len(group.sources)} files, {group.bytes} bytes in {where}", group.reason)
+    return Item(f"{len(group.sources)} files, {group.bytes} bytes in {where}", group.reason + how)
 
 
 def expire(
