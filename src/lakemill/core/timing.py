@@ -76,7 +76,7 @@ def possible_commits(stamps: Sequence[int], index: int, data: WrittenBy, delete:
     last = index == len(stamps) - 1
     writer = labels.at(delete.latest) or frozenset()
     if last and delete.exact and "deleted_from_table" in writer and not (writer & FLUSHES):
-        return {delete.latest}
+        return _by_writer_or_flushed(stamps, delete.latest, labels)
     end = delete.latest if last else stamps[index + 1] - 1
     possible = set()
     if _may(labels, stamp, "inlined_delete"):
@@ -88,6 +88,22 @@ def possible_commits(stamps: Sequence[int], index: int, data: WrittenBy, delete:
         if kinds is not None and kinds & _EXCLUDES_OPEN_DELETE:
             break
     return possible or {stamp, max(end, stamp)}
+
+
+def _by_writer_or_flushed(stamps: Sequence[int], writer: int, labels: Labels) -> set[int]:
+    """The last group of a file whose writer says that it deleted.
+
+    A flush that finds only inlined deletes says the same and nothing of a flush, and its stamps are true commits. It
+    was a flush when there is one stamp (a first delete has none), or when every stamp is an inlined delete's commit
+    and no earlier commit can have begun the file.
+    """
+    stamp = stamps[-1]
+    if not _may(labels, stamp, "inlined_delete"):
+        return {writer}
+    begun = any(_may(labels, commit, "deleted_from_table") for commit in range(stamps[0], writer))
+    if len(stamps) == 1 or (not begun and all(_may(labels, s, "inlined_delete") for s in stamps)):
+        return {stamp}
+    return {stamp, writer}
 
 
 def _may(labels: Labels, snapshot: int, kind: str) -> bool:
