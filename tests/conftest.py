@@ -155,12 +155,16 @@ def lake(make_lake: MakeLake) -> TestLake:
 
 # ---------------------------------------------------------------- Spark
 @pytest.fixture(scope="session")
-def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark_session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Iterator[Any]:
     """The worker's only Spark session."""
     from lakemill.spark import session
 
     root = tmp_path_factory.mktemp("spark")
     flags = {"spark.master": "local[2]", "spark.conf": {"spark.sql.warehouse.dir": str(root / "warehouse")}}
+    if worker_id == "master" and any(item.get_closest_marker("s3") for item in request.session.items):
+        flags["lake.data_path"] = "s3://tests/"  # one process for all: the tests on S3 need their jars in this JVM
     yield session.start(Settings.load(root, flags))
     session.stop()
     shutil.rmtree(root, ignore_errors=True)

@@ -71,6 +71,7 @@ def connect(
             )
             connection.execute(f"SET http_timeout = {max(1, round(settings.s3.read_timeout.total_seconds()))}")
             connection.execute(f"SET http_retries = {settings.s3.retries}")
+            connection.execute("SET http_retry_backoff = 2")  # the pauses of five retries: 3 s in all, not 34
         if attach:
             connection.execute(f"SET ducklake_max_retry_count = {COMMIT_RETRIES}")
             path = (data_path or settings.data_path) if create else data_path
@@ -247,7 +248,7 @@ _MEANINGS: tuple[tuple[str, type[LakemillError], Mapping[str, str]], ...] = (
     (r"Referenced column|does not have a column|column .* does not exist", errors.UnknownColumn, {}),
     (r"Conversion Error|Cannot compare values of type|Unimplemented type for cast", errors.WrongType, {}),
     (r"NoSuchBucket|bucket does not exist", errors.UnknownBucket, {}),
-    (r"Permission denied|Read-only file system|HTTP code 403", errors.Unwritable, {}),
+    (r"Permission denied|Read-only file system|HTTP (code )?403", errors.Unwritable, {}),
     (
         r"HTTP|No space left on device|Could not establish connection|Connection error|timed out",
         errors.StorageUnavailable,
