@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import lakemill
 from lakemill.errors import LakemillError, StorageUnavailable, UnknownBucket, Unwritable
+from lakemill.lake import duck
 from lakemill.runtime.create import create_lake
 from lakemill.runtime.open import Lake
 from lakemill.settings import FILE_NAME
@@ -87,6 +89,30 @@ def test_a_full_disk(filled: Lake, proxy: Proxy) -> None:
 def test_an_s3_that_never_has_time(filled: Lake, proxy: Proxy) -> None:
     with unchanged(filled), proxy.broken(Faults(busy_share=1)), refused(StorageUnavailable, "busy"):
         filled.table("t").append(filled.spark.range(5))
+
+
+def test_an_s3_that_says_nothing(make_lake: MakeLake, s3_flags: MakeFlags, proxy: Proxy) -> None:
+    made = make_lake(flags=s3_flags(read_timeout="1s", retries=1))
+    with made.duck() as stock_duck, duck.explained():
+        stock_duck.execute("CREATE TABLE t AS SELECT i AS id FROM range(100) r(i)")
+        begun = time.monotonic()
+        with proxy.broken(Faults(delay=4)), refused(StorageUnavailable, "(?i)timeout|timed out"), duck.explained():
+            stock_duck.execute("INSERT INTO t SELECT 1 FROM range(100)")
+        assert time.monotonic() - begun < 15
+        assert stock_duck.execute("SELECT count(*) FROM t").fetchone() == (100,)
+
+
+@pytest.mark.slow
+def test_an_s3_that_says_nothing_to_spark(
+    make_lake: MakeLake, s3_flags: MakeFlags, spark: Any, new_bucket: Any, proxy: Proxy
+) -> None:
+    """Hadoop waits 15 s at least, whatever the settings say."""
+    with lakemill.open(make_lake(flags=s3_flags(in_bucket=new_bucket(), retries=0)).settings) as lake:
+        lake.sql("CREATE TABLE t AS SELECT i AS id FROM range(100) r(i)")
+        begun = time.monotonic()
+        with unchanged(lake), proxy.broken(Faults(delay=40)), refused(StorageUnavailable, "in time"):
+            lake.table("t").append(lake.spark.range(5))
+        assert time.monotonic() - begun < 120
 
 
 def test_a_key_that_may_only_read(
