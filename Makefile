@@ -4,6 +4,7 @@ PYTHON  ?= python3
 WORKERS ?= 3
 N       ?= 60
 SEED    ?= 1
+SPARK43 ?= tests/spark/test_session.py tests/spark/test_connect.py tests/spark/test_inputs.py
 
 UV  := $(or $(shell command -v uv 2>/dev/null),$(CURDIR)/.uv/bin/uv)
 RUN := $(UV) run --frozen
@@ -36,11 +37,11 @@ test: | $(UV) ## the tests that CI runs
 test-all: | $(UV) ## all tests, the slow ones included
 	$(RUN) pytest -n $(WORKERS) --dist loadgroup --timeout 1800
 
-test-spark43: | $(UV) ## the Spark tests on Spark 4.3, in an environment of their own
+test-spark43: | $(UV) ## the session and the reading of lakes on Spark 4.3, in an environment of their own
 	$(UV) venv --quiet --allow-existing .venv-spark43
 	$(UV) export --quiet --frozen --no-hashes --no-emit-project --prune pyspark --output-file .venv-spark43/locked.txt
 	$(UV) pip install --quiet --python .venv-spark43 --requirement .venv-spark43/locked.txt --editable . pyspark==4.3.0
-	.venv-spark43/bin/python -m pytest -m "spark and not slow and not s3" tests/spark
+	.venv-spark43/bin/python -m pytest -m "not slow" $(SPARK43)
 
 fuzz-lake: | $(UV) ## N random histories of a lake (N=1000 SEED=1), Lakemill against stock DuckDB
 	$(RUN) python -m tests.fuzz --histories $(N) --seed $(SEED)

@@ -47,32 +47,42 @@ def postgres(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
         return
     base = tmp_path_factory.getbasetemp()
     shared = base if worker_id == "master" else base.parent
-    server = EmbeddedPostgres(shared / "postgres", fast=True)
-    with _counted(shared / "postgres-users", +1):
-        dsn = server.start()
-    yield dsn
-    with _counted(shared / "postgres-users", -1) as users:
-        if users == 0:
+    _remove_abandoned(shared)
+    users = os.open(shared / "postgres-users.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(users, fcntl.LOCK_SH)  # held by every worker; whoever gets it alone is the last
+        server = EmbeddedPostgres(shared / "postgres", fast=True)
+        yield server.start()
+        if _alone(users):
             server.remove()
+    finally:
+        os.close(users)
+
+
+def _remove_abandoned(shared: Path) -> None:
+    """Servers of earlier runs that were killed before they could stop them."""
+    for file in shared.parent.glob("pytest-*/postgres-users.lock"):
+        if file.parent != shared:
+            users = os.open(file, os.O_RDWR)
+            try:
+                if _alone(users):
+                    EmbeddedPostgres(file.parent / "postgres").remove()
+            finally:
+                os.close(users)
+
+
+def _alone(users: int) -> bool:
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")
 def worker_id(request: pytest.FixtureRequest) -> str:
     """xdist's own fixture, which is not there when xdist is off."""
     return str(getattr(request.config, "workerinput", {}).get("workerid", "master"))
-
-
-@contextmanager
-def _counted(file: Path, change: int) -> Iterator[int]:
-    """Count the workers that use the server, under a lock that is held for the body."""
-    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        users = int(os.read(handle, 20) or b"0") + change
-        os.pwrite(handle, f"{users:<19}".encode(), 0)
-        yield users
-    finally:
-        os.close(handle)
 
 
 @pytest.fixture
