@@ -62,7 +62,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
 def _remove_abandoned(shared: Path) -> None:
     """Servers of earlier runs that were killed before they could stop them."""
     for file in shared.parent.glob("pytest-*/postgres-users.lock"):
-        if file.parent != shared:
+        if file.parent.resolve() != shared.resolve():  # `pytest-current` is ourselves
             users = os.open(file, os.O_RDWR)
             try:
                 if _alone(users):
