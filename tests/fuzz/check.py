@@ -1,8 +1,8 @@
-"""Ask Lakemill what stock DuckDB's history says, and compare.
+"""Ask Lakemill what a history says, and compare with its truth.
 
-Every readable snapshot is scanned and random (a, b] are asked as deltas. Planning is per question; the frames of one
-history are unioned into one Spark job, each row tagged with its question. Types stay typed on the way: the union has a
-slot for every Spark type, and a frame fills those that it has. Questions whose plans are equal share a frame.
+Every readable snapshot is a question, and so are random (a, b]. Each is planned and the plan is evaluated in Python;
+then Spark runs a sample of the plans (or all), the frames of one history unioned into one job, each row tagged with its
+question. Types stay typed on the way: the union has a slot for every Spark type, and a frame fills those that it has.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from pyspark.sql import functions as F
 
 import lakemill
 from lakemill.errors import LakemillError
+from lakemill.lake.inlined import inlined_table
 from lakemill.settings import Settings
 from tests.fuzz.doubt import Doubts
-from tests.fuzz.history import History
-from tests.fuzz.truth import Bag, Column, Defaults, Row, State, canonical, convert, difference
+from tests.fuzz.evaluate import Evaluator
+from tests.fuzz.history import History, first_line
+from tests.fuzz.sandbox import parse_default
+from tests.fuzz.truth import Column, Defaults, Row, State, canonical, convert, difference
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,28 +61,65 @@ def open_lake(history: History, dsn: str, spark_flags: dict[str, object] | None 
     return lakemill.open(Settings.load(history.root, {"duck.threads": 1, **(spark_flags or {})}))
 
 
-def check_history(history: History, lake: Lake, rng: Random, defaults: Defaults) -> Verdict:
+def check_history(history: History, lake: Lake, rng: Random, frames: int | None) -> Verdict:
+    """All questions by plan, and ``frames`` of the distinct plans (None: all) by Spark."""
+
+    def parse(type_: str, text: str) -> Any:
+        return parse_default(lake.duck, type_, text)
+
     verdict = Verdict()
+    defaults = Defaults(parse)
+    evaluator = Evaluator(defaults, parse)
     doubts = Doubts(history, lake)
-    answered: dict[Any, list[Question]] = defaultdict(list)
-    frames: dict[Any, DataFrame] = {}
+    asked: dict[Any, tuple[ReadPlan, list[Question]]] = {}
     for question in questions(history, lake, rng):
         table = lake.table(f"main.{question.table}")
         try:
             plan = table.plan_scan(question.b) if question.a is None else table.plan_delta(question.a, question.b)
-            key = plan_key(plan)
-            if key not in frames:
-                frames[key] = table.frame(plan)
+            inlined = [inlined_table(lake.duck, rows, plan.table.columns, plan.b) for rows in plan.inlined_rows]
         except LakemillError as error:
             judge_refusal(history, question, error, doubts, verdict)
             continue
-        answered[key].append(question)
-    keys = list(frames)
-    for number, rows in enumerate(collect([frames[key] for key in keys])):
-        for question in answered[keys[number]]:
-            compare(history, question, rows, defaults, verdict)
-    verdict.frames = len(frames)
+        state = history.truth.states[question.b][question.table]
+        got = evaluator.weights(plan, state.columns, inlined)
+        if got != (wanted := answer(history, question, defaults)):
+            verdict.failures.append(f"{question}: plan: {explain(got, wanted, state)}")
+        verdict.scans += question.a is None
+        verdict.deltas += question.a is not None
+        asked.setdefault(plan_key(plan), (plan, []))[1].append(question)
+    check_by_spark(history, lake, rng, frames, asked, defaults, verdict)
     return verdict
+
+
+def check_by_spark(
+    history: History,
+    lake: Lake,
+    rng: Random,
+    limit: int | None,
+    asked: dict[Any, tuple[ReadPlan, list[Question]]],
+    defaults: Defaults,
+    verdict: Verdict,
+) -> None:
+    chosen = list(asked.values())
+    if limit is not None and len(chosen) > limit:
+        chosen = rng.sample(chosen, limit)
+    frames = [lake.table(f"main.{questions[0].table}").frame(plan) for plan, questions in chosen]
+    try:
+        answers = collect(frames)
+    except Exception as error:  # one bad frame fails the whole job: find it
+        answers = []
+        for (_, found), frame in zip(chosen, frames, strict=True):
+            try:
+                answers += collect([frame])
+            except Exception as own:
+                verdict.failures.append(f"{found[0]}: Spark: {first_line(own)}")
+                answers.append([])
+        if not verdict.failures:
+            verdict.failures.append(f"Spark failed on the union only: {first_line(error)}")
+    verdict.frames += len(frames)
+    for (_, found), rows in zip(chosen, answers, strict=True):
+        for question in found:
+            compare(history, question, rows, defaults, verdict)
 
 
 def questions(history: History, lake: Lake, rng: Random) -> Iterable[Question]:
@@ -102,7 +142,7 @@ def questions(history: History, lake: Lake, rng: Random) -> Iterable[Question]:
 
 def plan_key(plan: ReadPlan) -> Any:
     """Equal keys read equal rows: the ends matter only where rows are stamped, or in a delta."""
-    stamped = any(read.file.partial_max is not None for read in plan.files) or plan.a is not None
+    stamped = plan.a is not None or any((read.file.partial_max or 0) > plan.b for read in plan.files)
     ends = (plan.a, plan.b) if stamped else None
     inlined = repr(plan.inlined_rows)
     files = tuple((read.file.id, read.file.path, read.at_a, read.at_b) for read in plan.files)
@@ -122,26 +162,28 @@ def judge_refusal(
     verdict.failures.append(f"{question}: refused: {error}")
 
 
+def answer(history: History, question: Question, defaults: Defaults) -> dict[Row, int]:
+    """The truth: rows and their copies, or signed rows."""
+    states = history.truth.states
+    state = states[question.b][question.table]
+    if question.a is None:
+        return dict(state.rows)
+    return difference(state.rows, convert(states[question.a][question.table], state.columns, defaults))
+
+
 def compare(
     history: History, question: Question, rows: Sequence[tuple[Any, ...]], defaults: Defaults, verdict: Verdict
 ) -> None:
     state = history.truth.states[question.b][question.table]
-    if question.a is None:
-        verdict.scans += 1
-        got = dict(bag(state.columns, rows))
-        wanted = dict(state.rows)
-    else:
-        verdict.deltas += 1
-        before = history.truth.states[question.a][question.table]
-        wanted = difference(state.rows, convert(before, state.columns, defaults))
-        got = {}
-        for *values, weight in rows:
-            row = canonical_row(state.columns, values)
-            if row in got:
-                verdict.failures.append(f"{question}: not consolidated: {row}")
-            got[row] = got.get(row, 0) + weight
-    if got != wanted:
-        verdict.failures.append(f"{question}: {explain(got, wanted, state)}")
+    got: dict[Row, int] = {}
+    for row in rows:
+        *values, weight = row if question.a is not None else (*row, 1)
+        key = canonical_row(state.columns, values)
+        if question.a is not None and key in got:
+            verdict.failures.append(f"{question}: Spark: not consolidated: {key}")
+        got[key] = got.get(key, 0) + weight
+    if got != (wanted := answer(history, question, defaults)):
+        verdict.failures.append(f"{question}: Spark: {explain(got, wanted, state)}")
 
 
 def explain(got: dict[Row, int], wanted: dict[Row, int], state: State) -> str:
@@ -154,10 +196,6 @@ def explain(got: dict[Row, int], wanted: dict[Row, int], state: State) -> str:
         f"{sum(w for _, w in more)} rows too many {[r for r, _ in more[:2]]}, "
         f"{sum(w for _, w in less)} missing {[r for r, _ in less[:2]]}; columns {names}"
     )
-
-
-def bag(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> Bag:
-    return Counter(canonical_row(columns, row) for row in rows)
 
 
 def canonical_row(columns: Sequence[Column], values: Sequence[Any]) -> Row:

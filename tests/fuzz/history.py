@@ -10,9 +10,10 @@ counted, and part of the history.
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -239,7 +240,10 @@ class Machine:
             self.give_up(writer, error)
             return
         self.history.operations[kind] += 1
+        before = max(self.history.truth.states)
         self.capture(None, {})
+        if kind == "flush" and self.box.head() > before:  # it may write delete files, with true or untrue stamps
+            self.history.commits.append(Commit(self.box.head(), before, frozenset(self.models), (kind,)))
 
     # ------------------------------------------------------------ records
     def note(self, writer: Writer, sql: str) -> None:
@@ -261,7 +265,7 @@ class Machine:
 def write_history(seed: int, server: str, root: Path) -> History:
     with machine(seed, "stock", server, root) as it:
         prepare(it)
-        for _ in range(it.rng.randint(8, 24)):
+        for _ in range(it.rng.randint(5, 16)):
             if it.history.truth.lost:
                 break
             step(it)
@@ -414,9 +418,8 @@ def maintain(it: Machine, writer: Writer) -> None:
             )
 
 
-def weighted(rng: Random, choices: "dict[T, int] | object") -> T:
-    weights = dict(choices)  # type: ignore[call-overload]
-    return rng.choices(list(weights), list(weights.values()))[0]  # type: ignore[no-any-return]
+def weighted(rng: Random, choices: Mapping[T, int]) -> T:
+    return rng.choices(list(choices), list(choices.values()))[0]
 
 
 def first_line(error: Exception) -> str:
@@ -426,8 +429,6 @@ def first_line(error: Exception) -> str:
 
 def shorten(line: str) -> str:
     """A message without its numbers and names, so that equal causes are counted together."""
-    import re
-
     return re.sub(r"\"[^\"]*\"|'[^']*'|\d+", "…", line.removeprefix("TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction. | "))[:130]
 
 
