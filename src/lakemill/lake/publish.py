@@ -146,7 +146,7 @@ class Publisher:
             raise _Failed(Failure.SERIALIZATION, error) from error
         except (pg.LockNotAvailable, pg.QueryCanceled) as error:
             raise _Failed(Failure.LOCKED, error) from error
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except psycopg.Error as error:  # a server that ends an idle transaction has several ways of saying so
             if not conn.broken and not conn.closed:
                 raise
             self.close()
@@ -197,7 +197,10 @@ class Publisher:
             cursor.execute("COMMIT")
         except (pg.SerializationFailure, pg.DeadlockDetected) as error:
             raise _Failed(Failure.SERIALIZATION, error) from error
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except pg.IdleInTransactionSessionTimeout as error:  # said before COMMIT was read: certainly not committed
+            self.close()
+            raise _Failed(Failure.CONNECTION_LOST, error) from error
+        except psycopg.Error as error:
             self.close()
             raise _Failed(Failure.COMMIT_UNANSWERED, error) from error
         if cursor.statusmessage != "COMMIT":  # an aborted transaction answers COMMIT with ROLLBACK, without an error

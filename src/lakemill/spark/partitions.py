@@ -7,6 +7,8 @@ from 0. For bytes Spark's variant differs from the standard, and they are hashed
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column as Expr
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -96,27 +98,39 @@ def _hash_bytes(value: Expr) -> Expr:
         return (_times(_rotate(mixed, 13), 5) + 0xE6546B64).bitwiseAND(_MASK)
 
     state = F.aggregate(places, F.lit(0).cast("bigint"), step)
-    rest = word(words * 4, 3)
-    state = F.when(length % 4 > 0, state.bitwiseXOR(_mix_word(rest))).otherwise(state)
-    state = state.bitwiseXOR(length)
+    # fewer than four bytes are left; none mix to 0, which changes nothing
+    state = state.bitwiseXOR(_mix_word(word(words * 4, 3))).bitwiseXOR(length)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        state = _times(state.bitwiseXOR(F.shiftrightunsigned(state, shift)), factor)
-    return state.bitwiseXOR(F.shiftrightunsigned(state, 16))
+        state = _times(_fold(state, shift), factor)
+    return _fold(state, 16)
 
 
 def _mix_word(word: Expr) -> Expr:
     return _times(_rotate(_times(word, _C1), 15), _C2)
 
 
+def _let(value: Expr, use: Callable[[Expr], Expr]) -> Expr:
+    """``use(value)`` with the value computed once; without it every step would double the expression."""
+    return F.element_at(F.transform(F.array(value), use), 1)
+
+
+def _fold(value: Expr, shift: int) -> Expr:
+    return _let(value, lambda x: x.bitwiseXOR(F.shiftrightunsigned(x, shift)))
+
+
 def _times(value: Expr, factor: int) -> Expr:
     """32-bit product; in halves, because the whole one would not fit into a BIGINT."""
-    low = value.bitwiseAND(0xFFFF) * F.lit(factor).cast("bigint")
-    high = (F.shiftrightunsigned(value, 16) * F.lit(factor).cast("bigint")).bitwiseAND(0xFFFF)
-    return (low + F.shiftleft(high, 16)).bitwiseAND(_MASK)
+    by = F.lit(factor).cast("bigint")
+
+    def product(x: Expr) -> Expr:
+        high = (F.shiftrightunsigned(x, 16) * by).bitwiseAND(0xFFFF)
+        return (x.bitwiseAND(0xFFFF) * by + F.shiftleft(high, 16)).bitwiseAND(_MASK)
+
+    return _let(value, product)
 
 
 def _rotate(value: Expr, by: int) -> Expr:
-    return F.shiftleft(value, by).bitwiseOR(F.shiftrightunsigned(value, 32 - by)).bitwiseAND(_MASK)
+    return _let(value, lambda x: F.shiftleft(x, by).bitwiseOR(F.shiftrightunsigned(x, 32 - by)).bitwiseAND(_MASK))
 
 
 def _starts_at_zero() -> int:
