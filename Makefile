@@ -53,7 +53,8 @@ docs: | $(UV) ## write docs/reference/ anew from the code
 	$(RUN) python -m lakemill.cli.reference docs/reference
 
 clean: ## remove what was made here: environments, caches, the demo's lake
-	rm -rf .venv .venv-spark43 .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	-@test ! -d demo-lake || .venv/bin/lakemill -C demo-lake stop
+	rm -rf demo-lake .venv .venv-spark43 .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 
 $(CURDIR)/.uv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Lakemill needs Python 3.11 or newer; name one with PYTHON=")'
