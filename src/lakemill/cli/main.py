@@ -35,7 +35,7 @@ commands = typer.Typer(
 )
 for module in (init, doctor, attach, sql, tables, snapshots, changes, demo, stop):
     name = module.__name__.rpartition(".")[2]
-    commands.command(name=name, help=taught(module.command), no_args_is_help=name in ("sql", "changes"))(module.command)
+    commands.command(name=name, help=taught(module.command))(module.command)
 commands.add_typer(upkeep.commands, name="upkeep")
 
 

@@ -19,8 +19,10 @@ def command(
 ) -> None:
     """List snapshots and what each one changed.
 
-    lakemill snapshots
-    lakemill snapshots --limit 5 --format json
+    The newest come first.
+
+        lakemill snapshots
+        lakemill snapshots --limit 5 --format json
     """
     from lakemill.lake.listing import list_snapshots
 

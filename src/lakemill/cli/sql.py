@@ -108,7 +108,7 @@ def _run(duck: Connection, script: Script, output: Output, *, each: bool) -> Non
     if as_one:
         duck.execute("BEGIN")
     for number, (offset, statement, kind) in enumerate(statements):
-        with _placed(script, offset, 0 if as_one else number):
+        with _placed(script, offset, "" if as_one else _done_before(number, own)):
             duck.execute(statement)
             if as_one:
                 shown.append((kind, *_fetched(duck)))  # nobody sees a result of what may yet be undone
@@ -135,7 +135,7 @@ def _statements(duck: Connection, script: Script) -> Iterator[tuple[int, str, st
 class _placed:  # noqa: N801 - reads as a verb
     """Raise DuckDB's errors as ours, with the place in the script."""
 
-    def __init__(self, script: Script, offset: int, done: int = 0) -> None:
+    def __init__(self, script: Script, offset: int, done: str = "") -> None:
         self._script, self._offset, self._done = script, offset, done
 
     def __enter__(self) -> None: ...
@@ -162,10 +162,16 @@ def _with_place(error: LakemillError, script: Script, offset: int, picture: re.M
     return type(error)(message, remedy=error.remedy, place=script.place(offset, number, caret + 1))
 
 
-def _with_remedy(error: LakemillError, done: int) -> LakemillError:
-    state = "nothing was changed" if not done else f"the {done} statements before it are committed"
+def _with_remedy(error: LakemillError, done: str) -> LakemillError:
+    state = done or "nothing was changed"
     error.remedy = f"{error.remedy or 'correct the statement'}; {state}"
     return error
+
+
+def _done_before(number: int, own: bool) -> str:
+    if own:
+        return "what the script had not committed is undone"
+    return f"the {number} before it {'is' if number == 1 else 'are'} committed" if number else ""
 
 
 def _columns(duck: Connection) -> list[str]:

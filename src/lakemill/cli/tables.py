@@ -21,8 +21,10 @@ def command(
 ) -> None:
     """List tables and views, with their rows and files.
 
-    lakemill tables
-    lakemill tables "sales.*" --at 12 --format json
+    Rows are those that are visible at the snapshot; deleted ones don't count.
+
+        lakemill tables
+        lakemill tables "sales.*" --at 12 --format json
     """
     from lakemill.lake.listing import list_tables
 

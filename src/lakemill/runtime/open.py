@@ -225,5 +225,5 @@ def split_name(name: str) -> tuple[str, str]:
         else:
             parts[-1] += char
     if quoted or len(parts) > 2 or not all(parts):
-        raise BadArgument(f"{name!r} is not a table name; write table or schema.table")
+        raise BadArgument(f"{name!r} is not a table name", remedy="write table or schema.table")
     return ("main", parts[0]) if len(parts) == 1 else (parts[0], parts[1])

@@ -1,0 +1,104 @@
+"""The commands that need Spark: changes, compact, demo, doctor --deep. They share the suite's one session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakemill.store.embedded import EmbeddedPostgres
+from tests.cli.conftest import Lakemill
+from tests.conftest import TestLake
+
+
+@pytest.fixture
+def changed(lakemill: Lakemill, lake: TestLake) -> TestLake:
+    for script in (
+        "CREATE TABLE t (id INTEGER, tags MAP(VARCHAR, INTEGER), at TIMESTAMP)",
+        "INSERT INTO t SELECT i, MAP {'n': i}, TIMESTAMP '2026-01-01' FROM range(4) r(i)",
+        "INSERT INTO t SELECT 7, NULL, NULL FROM range(3)",
+        "DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (8, NULL, NULL)",
+    ):
+        assert lakemill(lake, "sql", script).code == 0
+    return lake
+
+
+def test_changes(lakemill: Lakemill, changed: TestLake, spark: Any) -> None:
+    table = lakemill(changed, "changes", "t", "--from", "3", "--to", "4")
+    assert table.out.splitlines() == [
+        "change  count  id  tags      at",
+        "──────  ─────  ──  ────────  ───────────────────",
+        '−           1   1  {"n": 1}  2026-01-01 00:00:00',
+        "+           1   8",
+    ]
+    rows = lakemill(changed, "changes", "main.t", "--from", "2", "--format", "json").json
+    assert [(row["change"], row["count"], row["id"]) for row in rows] == [("-", 1, 1), ("+", 3, 7), ("+", 1, 8)]
+    limited = lakemill(changed, "changes", "t", "--from", "1", "--limit", "2")
+    assert len(limited.out.splitlines()) == 4
+    assert "--limit 0" in limited.err
+    assert lakemill(changed, "changes", "t", "--from", "4").out == "no changes after 4 up to 4\n"
+    assert lakemill(changed, "changes", "t", "--from", "4", "--format", "json").out == "[]\n"
+
+
+def test_a_plan_of_changes_asks_no_spark(
+    lakemill: Lakemill, changed: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakemill.spark.session.start", lambda _: pytest.fail("Spark was started"))
+    plan = lakemill(changed, "changes", "t", "--from", "3", "--plan", "--format", "json").json
+    assert (plan["table"], plan["files"], plan["delete_files"], plan["rows_to_read"]) == ("main.t", 2, 1, 5)
+
+
+def test_upkeep(lakemill: Lakemill, changed: TestLake, spark: Any) -> None:
+    def files() -> int:
+        return int(lakemill(changed, "tables", "--format", "json").json[0]["files"])
+
+    def upkeep(*words: str) -> Any:
+        return lakemill(
+            "--set", "upkeep.retention=0s", "-C", changed.settings.root, "upkeep", *words, "--format", "json"
+        ).json
+
+    assert files() == 3
+    assert upkeep("compact", "--dry-run")["dry_run"] is True
+    assert files() == 3
+    assert len(upkeep("compact", "t")["snapshots"]) == 1
+    assert files() == 1
+    planned = upkeep("expire", "--older-than", "0s", "--dry-run")
+    assert [item["what"] for item in planned["done"]] == [f"snapshot {i}" for i in range(5)]
+    assert upkeep("expire", "--older-than", "0s")["snapshots"] == planned["snapshots"]
+    assert [s["snapshot"] for s in lakemill(changed, "snapshots", "--format", "json").json] == [5]
+    assert upkeep("cleanup", "--dry-run")["files_removed"] == 0
+    assert upkeep("orphans")["files_removed"] == 0
+    assert "kept" in lakemill(changed, "upkeep", "expire", "--snapshot", "5").out
+
+
+def test_doctor(lakemill: Lakemill, lake: TestLake, spark: Any) -> None:
+    found = {row["part"]: row for row in lakemill(lake, "doctor", "--deep", "--format", "json").json}
+    for part in ("lakemill", "python", "settings", "duckdb", "duckdb ducklake", "java", "spark", "spark session"):
+        assert found[part]["state"] == "ok", found[part]
+    for part in ("postgresql", "lake", "data path"):
+        assert found[part]["state"] == "ok", found[part]
+
+
+def test_demo(lakemill: Lakemill, tmp_path: Path, spark: Any) -> None:
+    folder = tmp_path / "demo-lake"
+    try:
+        ran = lakemill("demo", folder)
+        assert ran.code == 0, ran.err
+        assert ran.err == ""
+        for words in ("Make a lake", "Write with DuckDB", "Publish with Spark", "Read with DuckDB", "Show the delta"):
+            assert words in ran.out
+        assert "customer-new" in ran.out
+        assert "Spark and DuckDB do not agree" not in ran.out
+        steps = lakemill("demo", folder, "--format", "json").json  # it can be run again
+        assert [step["engine"] for step in steps][:3] == ["PostgreSQL", "DuckDB", "Spark"]
+        assert steps[6]["columns"][-1] == "__weight"
+        assert sum(row[-1] for row in steps[6]["rows"]) == -2  # one row came, three went; updates cancel out
+    finally:
+        EmbeddedPostgres(folder / ".lakemill" / "postgres").remove()
+
+
+def test_demo_takes_nobodys_folder(lakemill: Lakemill, lake: TestLake) -> None:
+    there = sorted(lake.settings.root.rglob("*"))
+    lakemill("demo", lake.settings.root).failed("LAKE_EXISTS", 2, remedy="another folder")
+    assert sorted(lake.settings.root.rglob("*")) == there
