@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -145,6 +147,36 @@ def test_one_expiry_at_a_time(history, lake):
     assert history.expire().versions
 
 
+def test_pins_and_expiry_race_and_no_promise_is_broken(history, lake):
+    """Readers pin any snapshot they can while expiries run: each one is told "gone", or can read it."""
+    for part in range(20):
+        history.duck.execute(f"INSERT INTO t VALUES ({part})")
+
+    def reader(_):
+        held = []
+        with db.connect(lake.dsn) as conn:
+            for at in range(2, 26):
+                try:
+                    held.append(pins.pin(conn, at, "reader").snapshot_id)
+                except SnapshotGone:
+                    held.append(None)
+        return held
+
+    with ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(reader, number) for number in range(3)]
+        expired = 0
+        while not all(found.done() for found in readers):
+            try:
+                expired += len(history.expire().versions)
+            except PublishConflict:
+                continue
+    held = {at for found in readers for at in found.result() if at is not None}
+    assert held <= set(history.snapshots())
+    assert held
+    for at in held:
+        history.rows(at)
+
+
 def test_a_pin_runs_out(history):
     short = pins.pin(history.conn, 2, "reader", ttl=timedelta(milliseconds=1))
     time.sleep(0.01)
@@ -221,17 +253,23 @@ def test_a_path_that_another_row_names_is_released_and_stays(opened, lake):
 # ---------------------------------------------------------------- orphans
 def test_orphans_are_old_unknown_and_of_our_kind(history, lake):
     known = history.files()
-    folder = Path(lake.data_path) / "main" / "t" / "lakemill-job"
+    folder = Path(lake.data_path) / "main" / "t" / f"lakemill-{uuid4()}"
     folder.mkdir()
+    job = folder.parent / f"lakemill-{uuid4()}"
+    (job / "_temporary" / "0").mkdir(parents=True)
+    rest = job / "_temporary" / "0" / "part-0"
+    rest.write_bytes(b"x")
+    os.utime(rest, (time.time() - 2 * 86400,) * 2)
     old, young, foreign = folder / "a.parquet", folder / "b.parquet", Path(lake.data_path) / "notes.txt"
     for file in (old, young, foreign):
         file.write_bytes(b"x")
     for file in (old, foreign):
         os.utime(file, (time.time() - 2 * 86400,) * 2)
     plan = upkeep.plan_orphans(history.conn, "public", history.storage, LONG)
-    assert [file.path for file in plan.files] == [str(old)]
+    assert {file.path for file in plan.files} == {str(old), str(rest)}
     assert {file.path for file in plan.kept} == {str(young), str(foreign)}
-    assert upkeep.remove_orphans(history.storage, plan) == 1
+    assert upkeep.remove_orphans(history.storage, plan) == 2
+    assert not job.exists()
     assert history.files() == known | {str(young), str(foreign)}
 
 

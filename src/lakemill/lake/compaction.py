@@ -38,6 +38,7 @@ from lakemill.core.compact import (
 )
 from lakemill.core.scan import DataFile, DeleteFile, TableAt, check_readable
 from lakemill.core.schema import ROW_ID_NAME, Column
+from lakemill.core.timing import Labels, WrittenBy
 from lakemill.errors import LakemillError
 from lakemill.lake.catalog import Catalog, reading
 from lakemill.lake.duck import LAKE, Connection, explained
@@ -47,6 +48,7 @@ from lakemill.lake.scan import Lakefront
 
 _PLAIN_NAME = re.compile(r'"(?:[^"]|"")+"|[A-Za-z_]\w*')
 _WITH_ROW_IDS = "SELECT file_name FROM parquet_schema($files) WHERE name = $name LIMIT 1"
+_UNKNOWN = WrittenBy(0, 0)
 _MERGE = f"CALL ducklake_merge_adjacent_files('{LAKE}', $table, schema => $schema)"
 
 
@@ -177,8 +179,10 @@ class _Facts:
 
     def _time(self, delete: DeleteFile) -> tuple[Deleted, ...] | None:
         counts = self._stamps[delete.path]
+        if not counts:  # most of them, and nothing to ask the catalog
+            return time_deletes(delete, counts, _UNKNOWN, _UNKNOWN, Labels({}), self._readable)
         data, written = self._catalog.written_by(delete.data_file_id), self._catalog.written_by(delete.id)
-        labels = self._catalog.labels(self._table.id, min(counts, default=0), written.latest if counts else -1)
+        labels = self._catalog.labels(self._table.id, min(counts), written.latest)
         return time_deletes(delete, counts, data, written, labels, self._readable)
 
 

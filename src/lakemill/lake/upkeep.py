@@ -18,6 +18,7 @@ import psycopg
 
 from lakemill.lake.catalog import reading
 from lakemill.lake.expiry import QUERIES
+from lakemill.lake.staging import JOB_FOLDER
 from lakemill.lake.storage import StoredFile
 from lakemill.store import pins
 
@@ -25,12 +26,19 @@ _BATCH = 1000
 # What Spark and we ourselves leave behind; any other file under the data path is somebody's own, and stays.
 _LEFTOVER = re.compile(r"(\.parquet|\.crc)$|/_SUCCESS$|/_temporary/|/__magic|/\.lakemill-write-check-")
 
+_JOB = re.compile(rf".*/{JOB_FOLDER}[0-9a-f-]{{36}}/")
+
 
 class Files(Protocol):
     """What upkeep asks of ``lake/storage``."""
 
     def list(self, prefix: str = "") -> Iterable[StoredFile]: ...
     def delete(self, paths: Iterable[str]) -> None: ...
+    def staging(self) -> Sweeper: ...
+
+
+class Sweeper(Protocol):
+    def sweep(self, folder: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +159,9 @@ def plan_orphans(conn: psycopg.Connection[Any], schema: str, storage: Files, age
 def remove_orphans(storage: Files, plan: OrphanPlan) -> int:
     for start in range(0, len(plan.files), _BATCH):
         storage.delete([file.path for file in plan.files[start : start + _BATCH]])
+    sweeper = storage.staging()
+    for folder in sorted({match[0] for file in plan.files if (match := _JOB.match(file.path))}):
+        sweeper.sweep(folder)
     return len(plan.files)
 
 
