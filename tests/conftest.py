@@ -28,6 +28,7 @@ from lakemill.settings import Settings
 from lakemill.store.embedded import EmbeddedPostgres
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook, and would come first
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"spark", "spark_session"} & set(getattr(item, "fixturenames", ())):
