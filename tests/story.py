@@ -57,11 +57,14 @@ class Story:
     def check_scans(self, ends: Sequence[tuple[int, int]] = ()) -> None:
         """Every captured snapshot's scan, and deltas between these ends, by one Spark job."""
         snapshots = sorted(self.truth)
-        frames = [self.table.scan(at) for at in snapshots] + [self.table.delta(a, b) for a, b in ends]
+        deltas = [self.table.changes(a, b) for a, b in ends]
+        frames = [self.table.scan(at) for at in snapshots] + [delta.frame for delta in deltas]
         answers = [self._spelled(frame, rows) for frame, rows in zip(frames, collect(frames), strict=True)]
         for at, got in zip(snapshots, answers, strict=False):
             assert got == self.truth[at], f"scan at {at}: {diff(got, self.truth[at])}"
             assert self.table.count(at) == self.truth[at].total(), f"count at {at}"
+        for delta in deltas:
+            delta.check()
         for (a, b), got in zip(ends, answers[len(snapshots) :], strict=True):
             wanted = Counter(self.truth[b])
             wanted.subtract(self.truth[a])

@@ -28,18 +28,19 @@ def labels(**kinds: str) -> Labels:
         ("before the first", [3, 4], 2, 4, labels(s3="D", s4="D"), -1),
         (
             "an old group's true commit is the only delete before the next stamp",
-            [4, 7],
+            [3, 4, 7],
             5,
             7,
-            labels(s6="D", s7="D"),
-            -1,
+            labels(s3="D", s6="D", s7="D"),
+            3,
         ),
-        ("the same, after that commit", [4, 7], 6, 7, labels(s6="D", s7="D"), 4),
+        ("the same, after that commit", [3, 4, 7], 6, 7, labels(s3="D", s6="D", s7="D"), 4),
+        ("the smallest stamp is the first delete itself", [4, 9], 4, 9, labels(s4="D", s6="D", s9="D"), 4),
         ("a flush copies: the last stamp is not the flush", [5], 6, 9, labels(s5="D", s9="D+F"), 5),
         ("a flushed inlined delete is exact", [5], 5, 9, labels(s5="N", s9="D+F"), 5),
         ("a flush that only found inlined deletes calls itself a delete", [5], 5, 6, labels(s5="N", s6="D"), 5),
         ("the same with two inlined deletes", [5, 7], 7, 8, labels(s5="N", s7="N", s8="D"), 7),
-        ("an update at the stamp excludes a later one", [4, 9], 4, 9, labels(s4="D+I", s6="D", s9="D"), 4),
+        ("an update at the stamp excludes a later one", [3, 4, 9], 4, 9, labels(s3="D", s4="D+I", s6="D", s9="D"), 4),
         ("a group from before the data file was written", [1, 4], 1, 4, labels(s1="D", s2="D", s4="D"), 1),
     ],
 )
@@ -51,9 +52,9 @@ def test_certain(why: str, stamps: list[int], at: int, written: int, history: La
 @pytest.mark.parametrize(
     ("why", "stamps", "at", "written", "history"),
     [
-        ("two deletes of the table before the next stamp", [4, 9], 4, WrittenBy(9, 9), labels(s4="D", s6="D", s9="D")),
-        ("and between them", [4, 9], 5, WrittenBy(9, 9), labels(s4="D", s6="D", s9="D")),
-        ("a hole in the labels", [4, 9], 5, WrittenBy(9, 9), labels(s4="gone", s6="D", s9="D")),
+        ("two deletes before the next stamp", [3, 4, 9], 4, WrittenBy(9, 9), labels(s3="D", s4="D", s6="D", s9="D")),
+        ("and between them", [3, 4, 9], 5, WrittenBy(9, 9), labels(s3="D", s4="D", s6="D", s9="D")),
+        ("a hole in the labels", [3, 4, 9], 5, WrittenBy(9, 9), labels(s3="D", s4="gone", s6="D", s9="D")),
         (
             "a flush, or a delete that began before the inlined one",
             [3, 5],
@@ -61,8 +62,14 @@ def test_certain(why: str, stamps: list[int], at: int, written: int, history: La
             WrittenBy(6, 6),
             labels(s3="D", s5="N", s6="D"),
         ),
-        ("no delete at all", [4, 9], 5, WrittenBy(9, 9), labels(s9="D")),
-        ("the writer is gone and may have been a flush", [5], 6, WrittenBy(7, 9), labels(s5="D", s7="gone", s8="gone")),
+        ("no delete at all", [3, 4, 9], 5, WrittenBy(9, 9), labels(s3="D", s9="D")),
+        (
+            "the writer is gone and may have been a flush",
+            [3, 5],
+            6,
+            WrittenBy(7, 9),
+            labels(s3="D", s5="D", s7="gone", s8="gone"),
+        ),
     ],
 )
 def test_in_doubt(why: str, stamps: list[int], at: int, written: WrittenBy, history: Labels) -> None:
@@ -73,7 +80,7 @@ def test_in_doubt(why: str, stamps: list[int], at: int, written: WrittenBy, hist
 
 
 def test_outside_the_doubtful_span_the_answer_is_certain() -> None:
-    history = labels(s4="D", s6="D", s9="D")
+    history = labels(s3="D", s4="D", s6="D", s9="D")
     written = WrittenBy(9, 9)
-    assert deleted_up_to([4, 9], 3, DATA, written, history) == -1
-    assert [deleted_up_to([4, 9], at, DATA, written, history) for at in (6, 7, 8)] == [4, 4, 4]
+    assert deleted_up_to([3, 4, 9], 3, DATA, written, history) == 3
+    assert [deleted_up_to([3, 4, 9], at, DATA, written, history) for at in (6, 7, 8)] == [4, 4, 4]

@@ -4,8 +4,9 @@ Stock DuckDB rewrites a data file's delete file on each further delete and stamp
 start + 1*, which is too small whenever another commit came in between. A group of positions with stamp ``s`` was
 therefore deleted by some commit ``c >= s``, and by the conflict rules of the extension ``c`` lies before the next
 group's stamp. The labels of the commits in that interval name the possible ones. With one possible commit the time is
-known; with several, only reads between the first and the last are in doubt, and those are refused. Stamps from before
-the data file was written are exact: they came with it, from a flush or from Lakemill's compaction.
+known; with several, only reads between the first and the last are in doubt, and those are refused. Two kinds of stamps
+are exact: those from before the data file was written, which came with it (from a flush or Lakemill's compaction), and
+the smallest one of a delete file, which was the first delete's own commit before anybody had to rewrite the file.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def deleted_up_to(stamps: Sequence[int], at: int, data: WrittenBy, delete: Writt
 def possible_commits(stamps: Sequence[int], index: int, data: WrittenBy, delete: WrittenBy, labels: Labels) -> set[int]:
     """The commits that can have made this group of deletes; never empty."""
     stamp = stamps[index]
-    if stamp <= data.earliest:
+    if index == 0 or stamp <= data.earliest:
         return {stamp}
     last = index == len(stamps) - 1
     writer = labels.at(delete.latest) or frozenset()

@@ -128,22 +128,30 @@ def delta_in(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, b: S
 
 def count_rows(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot) -> int:
     """How many rows are visible, from the catalog and, where rows carry stamps, from those."""
-    plan = scan_in(catalog, stamps, table, at)
-    stamped = [
-        read.file.path for read in plan.files if read.file.partial_max is not None and read.file.partial_max > at.id
-    ]
-    stamps_of = stamps.of(stamped)
-    total = sum(1 for inlined in plan.inlined_rows for _ in inlined.rows)
-    for read in plan.files:
-        counts = stamps_of.get(read.file.path)
-        total += sum(rows for stamp, rows in counts.items() if stamp <= at.id) if counts else read.file.rows
-    for delete in plan.deletes:
-        if delete.cut_b == ALL_DELETED:
-            total -= delete.file.positions
-        else:
-            counts = stamps.of([delete.file.path])[delete.file.path]
-            total -= sum(rows for stamp, rows in counts.items() if stamp <= delete.cut_b)
-    return total - len(plan.inlined_deletes)
+    return _visible(scan_in(catalog, stamps, table, at), stamps, at.id, "at_b", "cut_b")
+
+
+def expected_change(plan: ReadPlan, stamps: Stamps) -> int:
+    """What the weights of a delta must add up to, counted without reading its rows."""
+    assert plan.a is not None  # noqa: S101  (a scan has no change)
+    return _visible(plan, stamps, plan.b, "at_b", "cut_b") - _visible(plan, stamps, plan.a, "at_a", "cut_a")
+
+
+def _visible(plan: ReadPlan, stamps: Stamps, at: int, live: str, cut: str) -> int:
+    files = {read.file.id: read.file for read in plan.files if getattr(read, live)}
+    stamped = [file.path for file in files.values() if file.partial_max is not None and file.partial_max > at]
+    deletes = [read for read in plan.deletes if read.file.data_file_id in files]
+    known = stamps.of([*stamped, *(read.file.path for read in deletes if getattr(read, cut) != ALL_DELETED)])
+    total = sum(_up_to(known.get(file.path), at, file.rows) for file in files.values())
+    for read in deletes:
+        total -= _up_to(known.get(read.file.path), getattr(read, cut), read.file.positions)
+    total -= sum(delete.data_file_id in files and delete.begin <= at for delete in plan.inlined_deletes)
+    rows = (row for inlined in plan.inlined_rows for row in inlined.rows)
+    return total + sum(1 for _, begin, end, *_ in rows if begin <= at and (end is None or end > at))
+
+
+def _up_to(counts: Mapping[int, int] | None, cut: int, everything: int) -> int:
+    return sum(rows for stamp, rows in counts.items() if stamp <= cut) if counts else everything
 
 
 def _check_recorded(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, recorded: Recorded) -> None:

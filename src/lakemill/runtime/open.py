@@ -19,20 +19,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-import psycopg
-
 from lakemill.core.scan import ReadPlan, Snapshot, TableAt
-from lakemill.errors import BadArgument
+from lakemill.errors import BadArgument, DeltaInconsistent
 from lakemill.lake import duck as duckdb
 from lakemill.lake.catalog import reading
 from lakemill.lake.inlined import inlined_table
 from lakemill.lake.publish import Publisher
-from lakemill.lake.scan import Lakefront, Recorded, count_rows, plan_delta, plan_scan
+from lakemill.lake.scan import Lakefront, Recorded, count_rows, expected_change, plan_delta, plan_scan
 from lakemill.lake.stamps import Stamps
 from lakemill.runtime import write
 from lakemill.settings import Settings
 from lakemill.spark import session
-from lakemill.spark.inputs import delta_frame, scan_frame
+from lakemill.spark.inputs import delta_frame, observed_weights, scan_frame
 from lakemill.store import db
 from lakemill.store.embedded import store_dsn
 from lakemill.store.migrate import migrate
@@ -85,7 +83,7 @@ class Lake:
 
     # ------------------------------------------------------------ parts
     @cached_property
-    def conn(self) -> psycopg.Connection[Any]:
+    def conn(self) -> db.Connection:
         """This lake's PostgreSQL connection."""
         return db.connect(self.dsn, connect_timeout=self.settings.lake.connect_timeout.total_seconds())
 
@@ -164,6 +162,11 @@ class Table:
         """What changed over (a, b], in the columns of b, with ``__weight``: copies at b minus copies at a."""
         return self.frame(self.plan_delta(a, b, recorded))
 
+    def changes(self, a: int, b: int | None = None, recorded: Recorded | None = None) -> Delta:
+        """The same delta with its plan and a check of its sum, for those who act on it."""
+        plan = self.plan_delta(a, b, recorded)
+        return Delta(plan, self.frame(plan), expected_change(plan, self.lake.front.stamps))
+
     def plan_scan(self, at: int | None = None, where: str | None = None) -> ReadPlan:
         """What a scan would read; costs PostgreSQL only."""
         return plan_scan(self.lake.front, self.schema, self.name, at, where)
@@ -211,6 +214,23 @@ class Table:
             snapshot = catalog.head() if at is None else catalog.snapshot(at)
             return count_rows(
                 catalog, self.lake.front.stamps, catalog.table(self.schema, self.name, snapshot.id), snapshot
+            )
+
+
+class Delta:
+    """A delta that counts itself: what its weights add up to must be what the catalog says."""
+
+    def __init__(self, plan: ReadPlan, frame: DataFrame, expected: int) -> None:
+        self.plan, self.expected = plan, expected
+        self.frame, self._observed = observed_weights(frame)
+
+    def check(self) -> None:
+        """Call it after an action on ``frame``; refuses a delta that can't be right."""
+        found = self._observed()
+        if found != self.expected:
+            raise DeltaInconsistent(
+                f"the delta of {self.plan.table.full_name} over ({self.plan.a}, {self.plan.b}] changes the row count by"
+                f" {found}, the catalog says {self.expected}"
             )
 
 

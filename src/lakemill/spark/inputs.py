@@ -8,15 +8,16 @@ DataFrame API is used, so classic sessions and Spark Connect run the same code.
 
 from __future__ import annotations
 
+import uuid
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import Column as Expr
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
 from pyspark.sql import types as t
 
@@ -66,6 +67,13 @@ def delta_frame(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table]
     weighed = _signed(spark, plan, inlined, located=False).groupBy(*keys).agg(F.sum(WEIGHT).alias(WEIGHT), *maps)
     shown = [F.col(f"__m{i}" if has_map(c) else f"__k{i}").alias(c.name) for i, c in enumerate(columns)]
     return weighed.where(F.col(WEIGHT) != 0).select(*shown, WEIGHT)
+
+
+def observed_weights(delta: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The delta, watched on its way; after an action on it the function tells what its weights added up to."""
+    observation = Observation(f"delta-{uuid.uuid4()}")
+    watched = delta.observe(observation, F.coalesce(F.sum(WEIGHT), F.lit(0)).alias("sum"))
+    return watched, lambda: int(observation.get["sum"])
 
 
 def _names(columns: Iterable[Column]) -> list[Expr]:
