@@ -107,6 +107,7 @@ def _change_map(value: Expr, keys: Change | None, values: Change | None) -> Expr
 
 
 def _plan_scalar(have: t.DataType, column: Column, place: str) -> Change | None:
+    shown = types.scalar(shown_type(column))  # refuses, by name, what Spark has no type for
     whole = isinstance(have, _INTEGERS) or (isinstance(have, t.DecimalType) and have.scale == 0)
     match column.type:
         case "int8" | "int16" | "int32" | "int64" if whole:
@@ -131,20 +132,18 @@ def _plan_scalar(have: t.DataType, column: Column, place: str) -> Change | None:
         case "timestamp_ms" | "timestamp_s" if isinstance(have, t.DateType):
             return None
         case "uuid" if isinstance(have, t.StringType):
-            text = F.unhex
-            return lambda value: text(
+            return lambda value: F.unhex(
                 F.replace(_checked(value, value.rlike(_UUID), column, place), F.lit("-"), F.lit(""))
             )
         case "uuid" if isinstance(have, t.BinaryType):
             return lambda value: _checked(value, F.length(value) == 16, column, place)
         case type_ if type_.startswith("decimal"):
-            goal = types.scalar(shown_type(column))
             if isinstance(have, _INTEGERS) or (
-                isinstance(have, t.DecimalType) and isinstance(goal, t.DecimalType) and have.scale <= goal.scale
+                isinstance(have, t.DecimalType) and isinstance(shown, t.DecimalType) and have.scale <= shown.scale
             ):
                 return None  # ANSI again
         case "boolean" | "date" | "time" | "timestamptz" | "varchar" | "json" | "blob":
-            if type(have) is type(types.scalar(shown_type(column))):
+            if type(have) is type(shown):
                 return None
             if column.type in ("varchar", "json") and isinstance(have, t.CharType | t.VarcharType):
                 return None

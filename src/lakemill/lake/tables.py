@@ -1,0 +1,108 @@
+"""DDL on lake tables, always through the DuckLake extension, and generations: tables built under another name.
+
+The extension knows what a table needs in the catalog; nobody else may make or alter one. A new definition of a table
+is built as a *generation* under a name that nobody uses, filled like any table, and takes its name by a publish
+(``SwapGeneration``), in the same snapshot as its last files. Until then the old table answers, or the name does not
+exist.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from sqlglot import exp
+
+from lakemill.core.commit import NoConflict, Purpose, Requirement, SwapGeneration, Update
+from lakemill.core.scan import TableAt
+from lakemill.core.schema import Column, duck_type
+from lakemill.errors import BadArgument
+from lakemill.lake.catalog import reading
+from lakemill.lake.duck import Connection, explained
+
+GENERATION_PREFIX = "__lakemill_"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A table that waits for its name; ``since`` is the snapshot that it was made at."""
+
+    table: TableAt
+    goal: str
+    since: int
+
+    def takes_name(self, old_table_id: int | None) -> tuple[tuple[Update, ...], tuple[Requirement, ...]]:
+        """The update that gives it the name, and what that requires. Our own appends to it come in the same publish."""
+        swap = SwapGeneration(self.table.schema_id, self.table.schema, self.goal, old_table_id, self.table.id)
+        return (swap,), (NoConflict(self.table.id, self.since, Purpose.GENERATION),)
+
+
+def create_table(
+    connection: Connection, schema: str, name: str, columns: Sequence[Column], partition_by: Sequence[str] = ()
+) -> None:
+    """CREATE TABLE with these columns; ``partition_by`` are DuckLake's expressions, such as ``year(day)``."""
+    if not columns:
+        raise BadArgument(f"table {schema}.{name} needs at least one column")
+    definition = exp.Create(
+        this=exp.Schema(this=_table(schema, name), expressions=[_column(column) for column in columns]), kind="TABLE"
+    )
+    with explained():
+        connection.execute("BEGIN")
+        try:
+            connection.execute(definition.sql("duckdb"))
+            if partition_by:
+                connection.execute(_partitioned(schema, name, partition_by))
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+
+
+def drop_table(connection: Connection, schema: str, name: str) -> None:
+    """DROP TABLE; one that is gone already is no error."""
+    with explained():
+        connection.execute(exp.Drop(tables=[_table(schema, name)], kind="TABLE", exists=True).sql("duckdb"))
+
+
+def build_generation(
+    connection: Connection,
+    conn: psycopg.Connection[Any],
+    schema: str,
+    goal: str,
+    columns: Sequence[Column],
+    partition_by: Sequence[str] = (),
+    *,
+    catalog_schema: str = "public",
+) -> Generation:
+    """Make an empty table that will once be called ``goal``; its columns get ids of their own."""
+    name = f"{GENERATION_PREFIX}{uuid.uuid4().hex}"
+    create_table(connection, schema, name, columns, partition_by)
+    with reading(conn, catalog_schema) as catalog:
+        head = catalog.head()
+        return Generation(catalog.table(schema, name, head.id), goal, head.id)
+
+
+def abandon(connection: Connection, generation: Generation) -> None:
+    """Drop a generation that will not take its name."""
+    drop_table(connection, generation.table.schema, generation.table.name)
+
+
+def _table(schema: str, name: str) -> exp.Table:
+    return exp.Table(this=exp.to_identifier(name, quoted=True), db=exp.to_identifier(schema, quoted=True))
+
+
+def _column(column: Column) -> exp.ColumnDef:
+    rules = [] if column.nulls_allowed else [exp.ColumnConstraint(kind=exp.NotNullColumnConstraint())]
+    return exp.ColumnDef(
+        this=exp.to_identifier(column.name, quoted=True),
+        kind=exp.DataType.build(duck_type(column), dialect="duckdb"),
+        constraints=rules,
+    )
+
+
+def _partitioned(schema: str, name: str, partition_by: Sequence[str]) -> str:
+    keys = ", ".join(exp.maybe_parse(key, dialect="duckdb").sql("duckdb") for key in partition_by)
+    return f"ALTER TABLE {_table(schema, name).sql('duckdb')} SET PARTITIONED BY ({keys})"
