@@ -57,6 +57,8 @@ class History:
     refused: Counter[str] = field(default_factory=Counter)
     log: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    actions: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    """Every statement by its writer's number, to be run again by a twin."""
 
 
 @dataclass(slots=True)
@@ -248,6 +250,7 @@ class Machine:
     # ------------------------------------------------------------ records
     def note(self, writer: Writer, sql: str) -> None:
         self.history.log.append(f"{self.box.head():>3} w{writer.number} {sql}")
+        self.history.actions.append((writer.number, (sql,)))
 
     def refuse(self, kind: str, error: Exception) -> None:
         line = first_line(error)

@@ -1,7 +1,188 @@
+"""Histories in which Lakemill publishes in between: stock DuckDB must stay right wherever it is right without us.
+
+The course is that of a stock history with two to four writes of Lakemill's. At the end stock DuckDB is asked for every
+snapshot, for what it answers from statistics, and to do its maintenance; then Lakemill is asked for everything. When
+stock is wrong, the same history is written once more with stock statements only: a wrong answer of the same area there
+excuses Lakemill, and is counted.
+"""
+
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING
+
+import duckdb
+from psycopg.conninfo import make_conninfo
+
+from lakemill.errors import LakemillError
+from tests.fuzz import publishes
+from tests.fuzz.check import Verdict, check_history, open_lake
+from tests.fuzz.history import Machine, finish, forget, machine, prepare, step
+from tests.fuzz.kinds import count_kinds
+from tests.fuzz.publishes import Publish
+from tests.fuzz.sandbox import Sandbox
+from tests.fuzz.stock import wrong_answers
+from tests.fuzz.truth import State, Truth, difference
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+    from tests.fuzz.report import Report
+    from tests.fuzz.run import Options
+
+SPARK = {"spark.master": "local[2]", "spark.driver_memory": "1g"}
+FRAMES = 3
 
 
-def check_mixed(seed: int, report: Any, options: Any) -> None:
-    raise NotImplementedError
+def check_mixed(seed: int, report: Report, options: Options) -> None:
+    with machine(seed, "mixed", options.server, options.root) as it:
+        history = it.history
+        prepare(it)
+        dsn = make_conninfo(options.server, dbname=history.name)
+        with open_lake(history, dsn, SPARK) as lake:
+            wanted = it.rng.randint(2, 4)
+            steps = ["publish"] * wanted + ["stock"] * it.rng.randint(3, 8)
+            it.rng.shuffle(steps)
+            for what in steps:
+                if history.truth.lost or history.failures:
+                    break
+                if what == "stock":
+                    step(it)
+                else:
+                    publish(it, lake)
+            finish(it)
+            verdict = Verdict()
+            if not history.failures:
+                judge(it, lake, verdict, options)
+            report.add(history, verdict, count_kinds(lake.conn))
+    if not (options.keep and (history.failures or verdict.failures)):
+        forget(history, options.server)
+
+
+def publish(it: Machine, lake: Lake) -> None:
+    if it.history.inline_rows and any(writer.open for writer in it.writers):
+        for writer in it.writers:  # a flush would wait for their locks, and we are one thread
+            if writer.open is not None:
+                it.commit(writer)
+        if it.history.truth.lost:
+            return
+    name = it.rng.choice(list(it.models))
+    chosen = publishes.draw(it, lake, name)
+    it.history.log.append(f"{it.box.head():>3} LM {chosen.kind} {chosen.table}: {'; '.join(chosen.stock)}")
+    it.history.actions.append((0, chosen.stock))
+    try:
+        chosen.run()
+    except LakemillError as error:
+        it.history.failures.append(f"{chosen.kind} on {chosen.table}: {error}")
+        return
+    it.history.operations[chosen.kind] += 1
+    accept(it, chosen)
+
+
+def accept(it: Machine, done: Publish) -> None:
+    """The truth after Lakemill's write is what the write means, not what stock reads; but stock must read it."""
+    history, head = it.history, it.box.head()
+    before = max(history.truth.states)
+    last = history.truth.states[before]
+    for snapshot in range(before + 1, head):  # a flush of its own, before it
+        history.truth.states[snapshot] = last
+    try:
+        seen = it.box.states(it.reader)
+    except duckdb.Error as error:
+        history.failures.append(f"after {done.kind} stock can't read the head: {error}")
+        return
+    states = dict(last)
+    states[done.table] = State(last[done.table].table_id, last[done.table].columns, done.expected)
+    for name, state in states.items():
+        if seen[name].rows != state.rows:
+            off = difference(seen[name].rows, state.rows)
+            history.failures.append(
+                f"after {done.kind} on {done.table} stock reads {name} wrongly at {head}: "
+                f"{sum(w for w in off.values() if w > 0)} too many, {-sum(w for w in off.values() if w < 0)} missing, "
+                f"e.g. {next(iter(off.items()))}; columns {[(c.name, c.type) for c in state.columns]}"
+            )
+    history.truth.states[head] = states
+
+
+# ---------------------------------------------------------------- the verdict
+def judge(it: Machine, lake: Lake, verdict: Verdict, options: Options) -> None:
+    history, box = it.history, it.box
+    rng = Random(history.seed)  # noqa: S311
+    wrong = wrong_answers(box, history.truth, rng)
+    upkeep = ["CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')"]
+    wrong += maintained(it, upkeep)
+    wrong += [f"after upkeep, {line}" for line in wrong_answers(box, history.truth, rng)] if not wrong else []
+    found = check_history(history, lake, rng, FRAMES)
+    wrong += maintained(
+        it,
+        [
+            f"CALL ducklake_expire_snapshots('lake', versions => {box.readable()[:-3]})",
+            "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)",
+        ],
+    )
+    wrong += [f"after expiry, {line}" for line in wrong_answers(box, history.truth, rng)] if not wrong else []
+    after = check_history(history, lake, rng, 1)
+    for one in (found, after):
+        verdict.scans += one.scans
+        verdict.deltas += one.deltas
+        verdict.frames += one.frames
+        verdict.refused += one.refused
+        verdict.failures += one.failures
+    if history.truth.lost:
+        wrong += [f"head: {name} lost at {at}: {why}" for name, (at, why) in history.truth.lost.items()]
+    if wrong:
+        excused = areas(twin(it, options))
+        for line in wrong:
+            if areas([line]) <= excused:
+                history.operations["stock wrong, in the stock-only twin too"] += 1
+            else:
+                history.failures.append(f"stock: {line}")
+
+
+def maintained(it: Machine, calls: list[str]) -> list[str]:
+    """Run maintenance by a stock writer; content must stay."""
+    wrong = []
+    for call in calls:
+        refusals = sum(it.history.refused.values())
+        it.upkeep(it.writers[0], "final upkeep", call)
+        if sum(it.history.refused.values()) > refusals:
+            wrong.append(f"upkeep: {call[:60]}: {it.history.log[-1]}")
+    return wrong
+
+
+def areas(lines: list[str]) -> set[str]:
+    return {line.removeprefix("after upkeep, ").removeprefix("after expiry, ").split(":")[0] for line in lines}
+
+
+def twin(it: Machine, options: Options) -> list[str]:
+    """The same history by stock statements only: what is wrong there?"""
+    box = Sandbox.create(options.server, it.box.name + "_twin", it.box.root.parent)
+    truth = Truth()
+    writers = {writer.number: box.connect(f"w{writer.number}", it.history.inline_rows if n == 0 else None)
+               for n, writer in enumerate(it.writers)}
+    writers[0] = writers[1]
+    reader = box.connect("reader")
+    wrong: list[str] = []
+    try:
+        for number, lines in it.history.actions:
+            for line in lines:
+                try:
+                    writers[number].execute(line.replace(str(it.box.root), str(box.root))).fetchall()
+                except duckdb.InternalException:
+                    return [*wrong, "crash: ", "head: ", "time travel: ", "upkeep: "]
+                except duckdb.Error as error:
+                    with suppress(duckdb.Error):
+                        writers[number].execute("ROLLBACK")
+                    if "ducklake_" in line:
+                        wrong.append(f"upkeep: {error}")
+            if box.head() not in truth.states:
+                truth.states[box.head()] = box.states(reader)
+            elif truth.states[box.head()] != box.states(reader):
+                wrong.append("head: changed without a snapshot")
+        wrong += wrong_answers(box, truth, Random(0))  # noqa: S311
+    finally:
+        for connection in (*writers.values(), reader):
+            with suppress(duckdb.Error):
+                connection.close()
+        box.drop()
+    return wrong

@@ -49,7 +49,7 @@ def run(kinds: Sequence[str], histories: int, seed: int, options: Options) -> Re
             try:
                 check_mixed(number, report, options)
             except Exception:
-                report.fail("mixed", number, traceback.format_exc(limit=-6))
+                report.fail("mixed", number, last_lines())
             progress(report)
     return report
 
@@ -61,12 +61,18 @@ def check_stock(history: History, report: Report, options: Options) -> None:
             verdict = check_history(history, lake, Random(history.seed), options.frames)  # noqa: S311
             report.add(history, verdict, count_kinds(lake.conn))
     except Exception:
-        history.failures.append(traceback.format_exc(limit=-6))
+        history.failures.append(last_lines())
         report.histories[history.kind] += 1
         report.failed.append((history.kind, history.seed, history.failures, history.log))
     if not (options.keep and len(report.failed) > failed):
         forget(history, options.server)
     progress(report)
+
+
+def last_lines() -> str:
+    """The end of the exception in hand: what it says, and where."""
+    text = traceback.format_exc(limit=-4).strip().splitlines()
+    return " | ".join(line.strip() for line in reversed(text[1:]))[:2000]
 
 
 def progress(report: Report) -> None:

@@ -1,0 +1,150 @@
+"""Lakemill's own writes inside a history, each with the truth that it must lead to and what stock DuckDB would do instead.
+
+Rows come from the same SELECTs that stock inserts use, cast to the types that Spark shows, through a Parquet file of
+their own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakemill.core.commit import Intent, SwapGeneration
+from lakemill.runtime.upkeep import compact
+from tests.fuzz import statements
+from tests.fuzz.history import Machine
+from tests.fuzz.sandbox import fetch
+from tests.fuzz.statements import Model
+from tests.fuzz.truth import Bag, State, canonical_rows
+from tests.fuzz.values import ListOf, MapOf, Scalar, Struct, Type, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakemill.runtime.open import Lake
+
+_SHOWN = {
+    "UTINYINT": "SMALLINT",
+    "USMALLINT": "INTEGER",
+    "UINTEGER": "BIGINT",
+    "UBIGINT": "DECIMAL(20,0)",
+    "JSON": "VARCHAR",
+    "UUID": "VARCHAR",
+    "TIMESTAMP_S": "TIMESTAMP",
+    "TIMESTAMP_MS": "TIMESTAMP",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """``stock``: the statements of the twin; ``expected``: the table's rows afterwards."""
+
+    kind: str
+    table: str
+    stock: tuple[str, ...]
+    expected: Bag
+    run: Callable[[], Any]
+
+
+def draw(it: Machine, lake: Lake, name: str) -> Publish:
+    model, state = it.models[name], it.history.truth.states[it.box.head()][name]
+    makers = (append, append, delete, delete, merge, merge, replace, compaction, compaction)
+    return it.rng.choice(makers)(it, lake, model, state)
+
+
+def append(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
+    start, end = it.numbers[model.name].take(it.rng.randint(3, 30))
+    select = statements.rows(model, it.rng, start, end)
+    expected = state.rows + canonical_rows(state.columns, fetch(it.reader, select))
+    sql = f"INSERT INTO {model.table} {select}"
+    return Publish(
+        "Lakemill append", model.name, (sql,), expected, lambda: table(lake, model).append(frame(it, lake, model, select))
+    )
+
+
+def replace(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
+    start, end = it.numbers[model.name].take(it.rng.randint(0, 30))
+    select = statements.rows(model, it.rng, start, end)
+    expected = canonical_rows(state.columns, fetch(it.reader, select))
+    stock = ("BEGIN", f"DELETE FROM {model.table}", f"INSERT INTO {model.table} {select}", "COMMIT")
+    return Publish(
+        "Lakemill replace", model.name, stock, expected, lambda: table(lake, model).replace(frame(it, lake, model, select))
+    )
+
+
+def delete(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
+    where = statements.condition(model, it.rng, it.numbers[model.name])
+    names = ", ".join(quote(column.name) for column in state.columns)
+    kept = fetch(it.reader, f"SELECT {names} FROM {model.table} WHERE ({where}) IS NOT TRUE")
+    expected = canonical_rows(state.columns, kept)
+    for_spark = where.replace('"', "`")
+    sql = f"DELETE FROM {model.table} WHERE {where}"
+    return Publish("Lakemill delete", model.name, (sql,), expected, lambda: table(lake, model).delete(for_spark))
+
+
+def merge(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
+    numbers = it.numbers[model.name]
+    back, ahead = it.rng.randint(0, min(12, numbers.next)), it.rng.randint(1, 8)
+    start, end = numbers.next - back, numbers.next + ahead
+    numbers.next = end
+    select = statements.rows(model, it.rng, start, end)
+    source = canonical_rows(state.columns, fetch(it.reader, select))
+    key = [column.name for column in state.columns].index(model.key)
+    by_key = {row[key]: row for row in source}
+    expected: Bag = Counter()
+    for row, count in state.rows.items():
+        expected[by_key.get(row[key], row)] += count
+    there = {row[key] for row in state.rows}
+    expected.update(row for row in source if row[key] not in there)
+    on = quote(model.key)
+    sql = (
+        f"MERGE INTO {model.table} t USING ({select}) s ON t.{on} = s.{on} "
+        "WHEN MATCHED THEN UPDATE WHEN NOT MATCHED THEN INSERT"
+    )
+    return Publish(
+        "Lakemill merge",
+        model.name,
+        (sql,),
+        expected,
+        lambda: table(lake, model).merge(frame(it, lake, model, select), on=[model.key]),
+    )
+
+
+def compaction(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
+    sql = f"CALL ducklake_merge_adjacent_files('lake', '{model.name}')"
+    return Publish("Lakemill compact", model.name, (sql,), state.rows, lambda: compact(lake, f"main.{model.name}"))
+
+
+def table(lake: Lake, model: Model) -> Any:
+    return lake.table(f'main."{model.name}"')
+
+
+def frame(it: Machine, lake: Lake, model: Model, select: str) -> DataFrame:
+    path = it.box.root / "given" / f"{uuid.uuid4()}.parquet"
+    casts = ", ".join(f"CAST({quote(n)} AS {shown(t)}) AS {quote(n)}" for n, t in model.columns)
+    it.reader.execute(f"COPY (SELECT {casts} FROM ({select})) TO '{path}' (FORMAT parquet)")
+    return lake.spark.read.parquet(str(path))
+
+
+def shown(type_: Type) -> str:
+    """The DuckDB type that Spark's form of this type corresponds to."""
+    match type_:
+        case Scalar(sql, _):
+            return _SHOWN.get(sql, sql)
+        case Struct(fields):
+            return "STRUCT(" + ", ".join(f"{quote(name)} {shown(inner)}" for name, inner in fields) + ")"
+        case ListOf(element):
+            return f"{shown(element)}[]"
+        case MapOf(key, value):
+            return f"MAP({shown(key)}, {shown(value)})"
+
+
+def swap(lake: Lake, schema_id: int, name: str, old: int, new: int, base: Sequence[Any] = ()) -> Any:
+    """Give a generation table the name, as a publish."""
+    intent = Intent(
+        uuid.uuid4(), (SwapGeneration(schema_id, "main", name, old, new),), tuple(base), author="fuzz", message="swap"
+    )
+    return lake.publisher.publish(intent)

@@ -1,0 +1,98 @@
+"""Is what stock DuckDB answers right? Reads, time travel, metadata and maintenance, held against a history's truth.
+
+Used on lakes that Lakemill published into, and on their stock-only twins: where stock is wrong without Lakemill too,
+Lakemill is not to blame. Only duckdb and the truth are used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import duckdb
+
+from tests.fuzz.sandbox import Sandbox, read_rows
+from tests.fuzz.truth import Row, State, Truth, difference
+from tests.fuzz.values import quote
+
+# Types whose order and equality are the same in Python and in DuckDB.
+_ORDERED = ("int", "uint", "date", "timestamp", "varchar", "decimal", "uuid")
+
+
+def wrong_answers(box: Sandbox, truth: Truth, rng: Random) -> list[str]:
+    """Each wrong answer as one line: "area: what"."""
+    connection = box.connect("check")
+    try:
+        connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+        found = list(time_travel(box, connection, truth))
+        connection.execute("SET disabled_optimizers = ''")
+        found += list(head(box, connection, truth, rng))
+    except duckdb.FatalException as error:
+        found = [f"crash: {str(error).splitlines()[0]}"]
+    else:
+        connection.close()
+    return found
+
+
+def time_travel(box: Sandbox, connection: duckdb.DuckDBPyConnection, truth: Truth) -> Iterator[str]:
+    for snapshot in box.readable():
+        for name, state in truth.states.get(snapshot, {}).items():
+            try:
+                rows = read_rows(connection, name, state.columns, snapshot)
+            except duckdb.Error as error:
+                yield f"time travel: {name} at {snapshot}: {str(error).splitlines()[0]}"
+                continue
+            if rows != state.rows:
+                off = difference(rows, state.rows)
+                yield f"time travel: {name} at {snapshot}: {_few(off)} of {sum(state.rows.values())} rows"
+
+
+def head(box: Sandbox, connection: duckdb.DuckDBPyConnection, truth: Truth, rng: Random) -> Iterator[str]:
+    """Plain reads, counts, bounds and filters at the newest snapshot, which stock answers from statistics."""
+    for name, state in truth.states[max(truth.states)].items():
+        rows = read_rows(connection, name, state.columns)
+        if rows != state.rows:
+            yield f"head: {name}: {_few(difference(rows, state.rows))}"
+            continue
+        for query, expected in _probes(name, state, rng):
+            found = connection.execute(query).fetchall()
+            if [tuple(map(_plain, row)) for row in found] != [tuple(map(_plain, expected))]:
+                yield f"head: {query}: {found[0]} instead of {expected}"
+
+
+def _probes(name: str, state: State, rng: Random) -> Iterator[tuple[str, tuple[object, ...]]]:
+    table = f"lake.main.{quote(name)}"
+    total = sum(state.rows.values())
+    yield f"SELECT count(*) FROM {table}", (total,)
+    for index, column in enumerate(state.columns):
+        values = [(row[index], count) for row, count in state.rows.items()]
+        there = [value for value, _ in values if value is not None]
+        nulls = sum(count for value, count in values if value is None)
+        place = quote(column.name)
+        yield f"SELECT count(*) FROM {table} WHERE {place} IS NULL", (nulls,)
+        if not column.type.startswith(_ORDERED) or column.children or not there:
+            continue
+        low, high = min(there, key=_order), max(there, key=_order)
+        yield f"SELECT min({place}), max({place}) FROM {table}", (low, high)
+        one = rng.choice(sorted(there, key=_order))
+        literal = "'" + str(one).replace("'", "''") + "'"
+        equal = sum(count for value, count in values if value == one)
+        if column.type != "varchar" or "\n" not in str(one):
+            yield f"SELECT count(*) FROM {table} WHERE {place} = {literal}", (equal,)
+        at_least = sum(count for value, count in values if value is not None and _order(value) >= _order(one))
+        yield f"SELECT count(*) FROM {table} WHERE {place} >= {literal}", (at_least,)
+
+
+def _order(value: object) -> object:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _plain(value: object) -> object:
+    """Timestamps with a zone compare as moments, UUIDs as text."""
+    return str(value) if type(value).__name__ == "UUID" else value
+
+
+def _few(off: dict[Row, int]) -> str:
+    more = sum(weight for weight in off.values() if weight > 0)
+    less = -sum(weight for weight in off.values() if weight < 0)
+    return f"{more} too many, {less} missing (e.g. {next(iter(off.items()))})"
