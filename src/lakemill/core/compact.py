@@ -138,8 +138,7 @@ def time_deletes(
     stamps = sorted(counts)
     timed = []
     for index, stamp in enumerate(stamps):
-        # what the file began with came from one without stamps, whose begin is its commit, or from a flush, which knows
-        possible = {stamp} if stamp == delete.begin else possible_commits(stamps, index, data, written, labels)
+        possible = possible_commits(stamps, index, data, written, labels)
         first, last = min(possible), max(possible)
         # no readable snapshot may lie where the rows are deleted by one account and not by the other
         if last_before(readable, last) >= first:

@@ -81,16 +81,21 @@ def evidence_for(stamps: Sequence[int], at: int, data: WrittenBy, delete: Writte
     ones ended before the next group's stamp; so one group is left, the last one stamped at or before ``at``.
     """
     before = [index for index, stamp in enumerate(stamps) if stamp <= at]
-    if not before or stamps[before[-1]] <= data.earliest:
+    if not before or before[-1] == 0 or stamps[before[-1]] <= data.earliest:  # none, or one that is exact by itself
         return range(0)
     index = before[-1]
     stamp = stamps[index]
+    last = index == len(stamps) - 1
     possible = possible_commits(stamps, index, data, delete, labels)
+    if min(possible) <= at < max(possible):  # in doubt as it is
+        return range(0)
+    if last and delete.exact and "deleted_from_table" in (labels.at(delete.latest) or ()):
+        # the writer itself tells, as long as it is known to be the writer and not to have flushed
+        flushed = "inlined_delete" in (labels.at(stamp) or ())
+        return range(stamps[0] if flushed else stamp, delete.latest + 1)
     if min(possible) > at:  # nothing from the stamp up to here may turn into a possible commit
         return range(stamp, at + 1)
-    if max(possible) > at:  # in doubt as it is
-        return range(0)
-    end = delete.latest if index == len(stamps) - 1 else stamps[index + 1] - 1
+    end = delete.latest if last else stamps[index + 1] - 1
     for commit in range(stamp, end + 1):
         kinds = labels.at(commit)
         if kinds is not None and kinds & _ENDS_DOUBT:
