@@ -171,7 +171,8 @@ def test_there_is_one_session(spark: Any, tmp_path: Path) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
-def test_a_session_without_s3_cannot_get_it_later(spark: Any, tmp_path: Path) -> None:
+def test_a_session_without_s3_cannot_get_it_later(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_has_s3", False)  # without xdist, the tests on S3 share this JVM
     with pytest.raises(MissingPart, match="without the jars for S3"):
         session.start(settings(tmp_path, **S3_FLAGS))
 
