@@ -17,6 +17,7 @@ import psycopg
 from lakemill.core.prune import conditions
 from lakemill.core.scan import (
     ALL_DELETED,
+    NONE_DELETED,
     DeleteFile,
     FileRead,
     InlinedDelete,
@@ -140,7 +141,8 @@ def expected_change(plan: ReadPlan, stamps: Stamps) -> int:
 def _visible(plan: ReadPlan, stamps: Stamps, at: int, live: str, cut: str) -> int:
     files = {read.file.id: read.file for read in plan.files if getattr(read, live)}
     stamped = [file.path for file in files.values() if file.partial_max is not None and file.partial_max > at]
-    deletes = [read for read in plan.deletes if read.file.data_file_id in files]
+    # a delete file that plays no part at this end has a cut below every stamp
+    deletes = [read for read in plan.deletes if read.file.data_file_id in files and getattr(read, cut) != NONE_DELETED]
     known = stamps.of([*stamped, *(read.file.path for read in deletes if getattr(read, cut) != ALL_DELETED)])
     total = sum(_up_to(known.get(file.path), at, file.rows) for file in files.values())
     for read in deletes:
