@@ -221,11 +221,11 @@ def stored_default(column: Column) -> str | None:
     if column.type == "uuid":
         return f"X'{text.replace('-', '')}'"
     if column.type == "blob":
-        return f"X'{_blob_bytes(text).hex()}'"
+        return f"X'{blob_bytes(text).hex()}'"
     return f"CAST('{_escape_spark(text)}' AS {stored_type(column)})"
 
 
-def _blob_bytes(text: str) -> bytes:
+def blob_bytes(text: str) -> bytes:
     r"""DuckDB writes a blob as text with ``\xNN`` for what is not printable ASCII."""
     out = bytearray()
     for part in re.findall(r"\\x[0-9A-Fa-f]{2}|.", text, re.DOTALL):

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from lakemill.core.commit import DeleteFile, NewFile
-from lakemill.core.schema import Column
+from lakemill.core.schema import Column, blob_bytes
 from lakemill.core.statistics import FLOATS, FileColumn, extreme
 from lakemill.errors import InternalError, StorageUnavailable, WrongType
 from lakemill.lake.duck import Connection, explained
@@ -21,19 +22,13 @@ from lakemill.lake.staging import Staged, StagedDeletes
 from lakemill.lake.target import WriteTarget
 
 _FILES = "SELECT file_name, num_rows, file_size_bytes, footer_size FROM parquet_file_metadata(?)"
-# A bound that was cut off is none; an old-style bound (stats_min) is one only for types whose order never was in doubt,
-# and there DuckDB repeats it as stats_min_value.
-_COLUMNS = """
-SELECT file_name, column_id, any_value(path_in_schema), sum(num_values)::BIGINT,
-  CASE WHEN count(stats_null_count) = count(*) THEN sum(stats_null_count)::BIGINT END,
-  sum(total_compressed_size)::BIGINT,
-  list(CASE WHEN min_is_exact IS NOT FALSE THEN stats_min_value END)
-    FILTER (stats_null_count IS NULL OR stats_null_count < num_values),
-  list(CASE WHEN max_is_exact IS NOT FALSE THEN stats_max_value END)
-    FILTER (stats_null_count IS NULL OR stats_null_count < num_values),
-  list(hex(TRY_CAST(stats_min_value AS BLOB))) FILTER (stats_null_count IS NULL OR stats_null_count < num_values),
-  list(hex(TRY_CAST(stats_max_value AS BLOB))) FILTER (stats_null_count IS NULL OR stats_null_count < num_values)
-FROM parquet_metadata(?) GROUP BY file_name, column_id ORDER BY file_name, column_id"""
+# One row per file, column and row group. A bound that was cut off is none; an old-style bound (stats_min) is one only
+# for types whose order never was in doubt, and there DuckDB repeats it as stats_min_value.
+_CHUNKS = """
+SELECT file_name, column_id, path_in_schema, num_values, stats_null_count, total_compressed_size,
+  CASE WHEN min_is_exact IS NOT FALSE THEN stats_min_value END,
+  CASE WHEN max_is_exact IS NOT FALSE THEN stats_max_value END
+FROM parquet_metadata(?)"""
 _FIELD_IDS = "SELECT name, field_id FROM parquet_schema(?)"
 
 
@@ -44,6 +39,16 @@ class Footer:
     size_bytes: int
     footer_size: int
     columns: tuple[FileColumn, ...]
+
+
+class Chunk(NamedTuple):
+    """A column in one row group."""
+
+    values: int
+    nulls: int | None
+    size_bytes: int
+    min: str | None
+    max: str | None
 
 
 def read_footers(
@@ -61,21 +66,27 @@ def read_footers(
     if not paths:
         return _checked([], expected_rows)
     leaves = [leaf for column in columns for leaf in parquet_leaves(column)]
-    with explained():
-        files = {row[0]: row[1:] for row in connection.execute(_FILES, [list(paths)]).fetchall()}
-        found: dict[str, list[FileColumn]] = {}
-        for name, index, place, *figures in connection.execute(_COLUMNS, [list(paths)]).fetchall():
+    with explained(), connection.cursor() as reader:
+        # not in the lake: there, every statement would first ask PostgreSQL which snapshot it reads
+        reader.execute("USE memory")
+        files = {row[0]: row[1:] for row in reader.execute(_FILES, [list(paths)]).fetchall()}
+        chunks: dict[tuple[str, int], list[Chunk]] = {}
+        for name, index, place, *figures in reader.execute(_CHUNKS, [list(paths)]).fetchall():
             if index < len(leaves):
-                path, column = leaves[index]
-                if place != ", ".join(path):
-                    raise InternalError(f"{name} holds {place!r} where {path!r} was written")
-                found.setdefault(name, []).append(_statistics(column, figures))
+                if place != ", ".join(leaves[index][0]):
+                    raise InternalError(f"{name} holds {place!r} where {leaves[index][0]!r} was written")
+                chunks.setdefault((name, index), []).append(Chunk(*figures))
         if not mapped:
-            _check_ids(connection, paths[0], columns)
+            _check_ids(reader, paths[0], columns)
     footers = []
     for path in paths:
         rows, size, footer_size = files[path]
-        footers.append(Footer(path, rows, size, footer_size, tuple(found.get(path, ()))))
+        found = [
+            _statistics(column, chunks[path, index])
+            for index, (_, column) in enumerate(leaves)
+            if (path, index) in chunks
+        ]
+        footers.append(Footer(path, rows, size, footer_size, tuple(found)))
     return _checked(footers, expected_rows)
 
 
@@ -170,38 +181,36 @@ def parquet_leaves(
             yield path, column
 
 
-def _statistics(column: Column, figures: Sequence[object]) -> FileColumn:
-    values, nulls, size, mins, maxs, min_bytes, max_bytes = figures
-    if not isinstance(values, int) or not isinstance(nulls, int):
-        return FileColumn(column.id, column.type, _whole(size))
-    if column.type in ("blob", "uuid"):
-        mins, maxs = min_bytes, max_bytes
-    low = extreme(column.type, _texts(column.type, mins), largest=False)
-    high = extreme(column.type, _texts(column.type, maxs), largest=True)
+def _statistics(column: Column, chunks: Sequence[Chunk]) -> FileColumn:
+    size = sum(chunk.size_bytes for chunk in chunks)
+    values = sum(chunk.values for chunk in chunks)
+    nulls = 0
+    for chunk in chunks:
+        if chunk.nulls is None:
+            return FileColumn(column.id, column.type, size)
+        nulls += chunk.nulls
+    filled = [chunk for chunk in chunks if chunk.nulls != chunk.values]
+    low = extreme(column.type, [_text(column.type, chunk.min) for chunk in filled], largest=False)
+    high = extreme(column.type, [_text(column.type, chunk.max) for chunk in filled], largest=True)
     if low is None or high is None:  # one alone is of no use to DuckDB, and may hide a NaN or an infinity
         low = high = None
     # the writer's maximum is NaN as soon as there is one, and DuckDB shows no bound then: both bounds mean no NaN
     nan = False if column.type in FLOATS and (low is not None or values == nulls) else None
-    return FileColumn(column.id, column.type, _whole(size), values - nulls, nulls, low, high, nan)
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _texts(type_: str, found: object) -> list[str | None]:
-    """Bounds of all row groups with values, in the form of the catalog; None for one that it can't hold."""
-    return [_text(type_, item) for item in found] if isinstance(found, list) else []
+    return FileColumn(column.id, column.type, size, values - nulls, nulls, low, high, nan)
 
 
 def _text(type_: str, item: str | None) -> str | None:
+    """A bound in the form of the catalog; None for one that it can't hold."""
     if item is None or "\x00" in item:
         return None
     match type_:
         case "boolean":
             return "1" if item == "true" else "0"
+        case "blob":
+            return blob_bytes(item).hex().upper()
         case "uuid":
-            return str(UUID(item)) if len(item) == 32 else None
+            found = blob_bytes(item)
+            return str(UUID(bytes=found)) if len(found) == 16 else None
         case "int128" | "uint128":  # DOUBLE in the file; DuckDB keeps no bounds for them either
             return None
     return item

@@ -50,10 +50,13 @@ def write_files(
     storage = storage or LocalStorage()
     also = [name for name in (row_ids, snapshot_ids) if name is not None]
     columns = fit(frame, target.columns, also=also)
+    mapping = target.mapping
     for name, known, field_id in ((row_ids, ROW_ID_NAME, ROW_ID_FIELD), (snapshot_ids, SNAPSHOT_NAME, SNAPSHOT_FIELD)):
         if name is not None:
             value = F.col(quote_spark(name)).cast("bigint")
-            columns.append(value.alias(known, metadata={types.FIELD_ID: field_id}))
+            # in a file that is read by names DuckDB looks for these two under their ids
+            written = known if mapping is None else str(field_id)
+            columns.append(value.alias(written, metadata={types.FIELD_ID: field_id}))
     fitted = frame.select(*columns)
     keys: Sequence[str] = ()
     if target.partition is not None:
@@ -72,9 +75,6 @@ def write_files(
     else:
         files = _into_partitions(found, target, storage, target.partition)
     storage.sweep(target.path + job)
-    mapping = target.mapping
-    if mapping is not None and also:
-        raise InternalError("a file that is read by a name mapping can't carry row ids of its own")
     return Staged(tuple(files), rows, mapping, keeps_row_ids=row_ids is not None)
 
 
