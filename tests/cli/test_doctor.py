@@ -39,7 +39,7 @@ def test_settings_that_are_wrong(lakemill: Lakemill, tmp_path: Path) -> None:
 def test_parts_that_are_missing(lakemill: Lakemill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = (ExtensionStatus("httpfs", "missing", problem="not there"),)
     monkeypatch.setattr("lakemill.lake.duck.extension_status", lambda: gone)
-    monkeypatch.setattr("lakemill.spark.java._candidates", lambda: [])
+    monkeypatch.setattr("lakemill.spark.java._candidates", list)
     monkeypatch.setattr("lakemill.store.binaries.importlib.util.find_spec", lambda _: None)
     found = findings(lakemill, 1, "-C", tmp_path)
     assert "duckdb-extension-httpfs==" in found["duckdb httpfs"]["remedy"]

@@ -68,12 +68,12 @@ def test_a_lake_in_the_making(tmp_path: Path, moment: str) -> None:
 def test_a_closed_pipe(lake: TestLake) -> None:
     """`lakemill sql … | head -1` ends without a word."""
     words = ["-C", str(lake.settings.root), "sql", "FROM range(200000)", "--format", "csv"]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "lakemill.cli.main", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "range\n"
-    process.stdout.close()
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
-    assert process.wait(60) == 141
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "range\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141

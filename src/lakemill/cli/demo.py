@@ -47,10 +47,10 @@ def command(
         output.rows(["title", "engine", "code", "said", "columns", "rows", "seconds"], rows)
         return
     console = Console(highlight=False, width=None if _is_terminal() else 100)
-    console.print("\n[bold]Lakemill[/bold]: one lake, two engines, every answer the same.\n")
-    number = 0
     with console.status("a PostgreSQL of its own is being made …") as status:
         for number, shown in enumerate(steps, 1):
+            if number == 1:
+                console.print("\n[bold]Lakemill[/bold]: one lake, two engines, every answer the same.\n")
             _print(console, number, shown)
             status.update("Spark starts in the background …" if number == 2 else "…")
     console.print(f"[bold]That was it.[/bold] The lake is in {folder}; go on with:\n")

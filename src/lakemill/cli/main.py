@@ -98,13 +98,17 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code = typer.main.get_command(commands).main(list(arguments), prog_name="lakemill", standalone_mode=False)
         sys.stdout.flush()
+    except SystemExit:  # typer's only use of it: the reader of our pipe has left
+        return PIPE_CLOSED
     except BrokenPipeError:
         _abandon_stdout()
         return PIPE_CLOSED
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:  # the border: whatever comes, a person gets one line
-        return _fail(failure.explain(error), debug, error)
+        if not failure.is_interrupt(error):
+            return _fail(failure.explain(error), debug, error)
+        code = INTERRUPTED
     if code == INTERRUPTED:
         typer.echo("interrupted", err=True)
     return code if isinstance(code, int) else 0

@@ -19,7 +19,7 @@ from typing import Any
 from lakemill.errors import BadArgument, LakeExists, NoLake, Unwritable
 from lakemill.lake import duck
 from lakemill.lake.catalog import reading
-from lakemill.lake.storage import Storage, open_storage
+from lakemill.lake.storage import PROBE, Storage, open_storage
 from lakemill.lake.transfer import Moved, move_catalog
 from lakemill.settings import FILE_NAME, Settings
 from lakemill.store import db
@@ -138,6 +138,8 @@ def _folder(folder: Path, undo: ExitStack) -> None:
 
 
 def _remove_empty(folder: Path) -> None:
+    for probe in folder.glob(f"{PROBE}*"):  # a check of the data path that was interrupted
+        probe.unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
