@@ -21,6 +21,7 @@ from psycopg.conninfo import make_conninfo
 
 from lakemill import errors
 from lakemill.errors import LakemillError
+from lakemill.lake import s3_errors
 from lakemill.settings import Settings, without_password
 from lakemill.store import db
 
@@ -260,6 +261,9 @@ _MEANINGS: tuple[tuple[str, type[LakemillError], Mapping[str, str]], ...] = (
 def explain(error: duckdb.Error) -> LakemillError:
     """The error of our own tree that an error of DuckDB means; `SqlFailed` for what is wrong with a statement."""
     text = one_line(error)
+    if isinstance(error, duckdb.HTTPException) and ("s3://" in text or "in region '" in text):
+        file = re.search(r"(s3|https?)://[^\s'\"]+", text)
+        return s3_errors.explain(text, file[0].rstrip(":") if file else "S3")
     infrastructure = isinstance(error, duckdb.IOException | duckdb.HTTPException | duckdb.ConnectionException)
     for pattern, kind, words in _MEANINGS:
         if kind is errors.StorageUnavailable and not infrastructure:
