@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --histories N --seed S [--kind stock|mixed|both] [--jobs J]``: random histories against Lakemill.
+"""``python -m tests.fuzz --histories N --seed S``: random histories against Lakemill.
 
 One Spark session checks them all; stock histories are written ahead by ``--jobs`` processes. With ``-v`` a failure is
 printed with its whole log; ``--keep`` leaves its database and files. Exit code 1 when a history failed.

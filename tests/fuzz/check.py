@@ -8,12 +8,12 @@ question. Types stay typed on the way: the union has a slot for every Spark type
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812
 
 import lakemill
 from lakemill.errors import LakemillError
@@ -56,7 +56,7 @@ class Verdict:
     failures: list[str] = field(default_factory=list)
 
 
-def open_lake(history: History, dsn: str, spark_flags: dict[str, object] | None = None) -> Lake:
+def open_lake(history: History, dsn: str, spark_flags: Mapping[str, object] | None = None) -> Lake:
     (history.root / "lakemill.toml").write_text(f'[lake]\npostgres = "{dsn}"\ndata_path = "{history.root}/data/"\n')
     return lakemill.open(Settings.load(history.root, {"duck.threads": 1, **(spark_flags or {})}))
 
@@ -150,9 +150,7 @@ def plan_key(plan: ReadPlan) -> Any:
     return (plan.table.id, plan.table.columns, files, deletes, plan.inlined_deletes, inlined, ends)
 
 
-def judge_refusal(
-    history: History, question: Question, error: LakemillError, doubts: Doubts, verdict: Verdict
-) -> None:
+def judge_refusal(history: History, question: Question, error: LakemillError, doubts: Doubts, verdict: Verdict) -> None:
     """A refusal is right only where the catalog leaves a delete's commit in doubt or the extension lost the table."""
     verdict.refused[error.code] += 1
     if error.code == "DELETE_IN_DOUBT" and doubts.real(question.table, question.a, question.b):
@@ -251,7 +249,5 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
     """A balanced tree, so that the plan stays shallow."""
     level = list(frames)
     while len(level) > 1:
-        level = [
-            level[i].unionAll(level[i + 1]) if i + 1 < len(level) else level[i] for i in range(0, len(level), 2)
-        ]
+        level = [level[i].unionAll(level[i + 1]) if i + 1 < len(level) else level[i] for i in range(0, len(level), 2)]
     return level[0]

@@ -116,11 +116,11 @@ class Evaluator:
                 out: list[tuple[int, Hashable]] = []
                 for child in sorted(column.children, key=lambda c: c.id):
                     inner = _child([type_.field(i) for i in range(type_.num_fields)], child, names)
-                    below = _below(names, child)
-                    found = inner is not None
-                    out.append(
-                        (child.id, self._value(inner, value[inner.name], child, below) if found else self._defaults.value(child))
-                    )
+                    if inner is None:
+                        out.append((child.id, self._defaults.value(child)))
+                    else:
+                        stored = value[inner.name]
+                        out.append((child.id, self._value(inner, stored, child, _below(names, child))))
                 return tuple(out)
             case "list":
                 child = column.children[0]
@@ -128,7 +128,10 @@ class Evaluator:
             case "map":
                 key, item = column.children
                 pairs = (
-                    (self._value(type_.key_field, k, key, None), self._value(type_.item_field, v, item, _below(names, item)))
+                    (
+                        self._value(type_.key_field, k, key, None),
+                        self._value(type_.item_field, v, item, _below(names, item)),
+                    )
                     for k, v in value
                 )
                 return tuple(sorted(pairs, key=repr))

@@ -1,4 +1,4 @@
-"""Stock histories, written in processes of their own: an INTERNAL error of the extension may abort the whole process."""
+"""Stock histories, written in processes of their own: an INTERNAL error of the extension may abort its process."""
 
 from __future__ import annotations
 

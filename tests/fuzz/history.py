@@ -83,7 +83,7 @@ class Machine:
     """The lake, its writers and its reader while a history is being written."""
 
     def __init__(self, seed: int, kind: str, server: str, root: Path) -> None:
-        self.rng = Random(seed)  # noqa: S311
+        self.rng = Random(seed)
         self.box = Sandbox.create(server, f"fuzz_{kind}_{seed}", root)
         inline = self.rng.choice((0, 0, 10, 25, 100))
         self.history = History(seed, kind, self.box.name, self.box.root, inline)
@@ -102,17 +102,11 @@ class Machine:
         truth, head = self.history.truth, self.box.head()
         before = max(truth.states, default=-1)
         try:
-            states = self.box.states(self.reader)
+            states = self.read()
         except duckdb.Error as error:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.reader))
-            self.reader = self.box.connect("reader")
-            try:
-                states = self.box.states(self.reader)
-            except duckdb.Error:
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.reader))
-                for name in self.box.tables():
-                    truth.lose(name, head, f"head unreadable: {first_line(error)}")
-                return
+            for name in self.box.tables():
+                truth.lose(name, head, f"head unreadable: {first_line(error)}")
+            return
         for name, state in states.items():
             expected = self.expected(name, state.columns, commit, views, before)
             if expected is not None and expected != state.rows:
@@ -121,9 +115,21 @@ class Machine:
                 truth.lose(name, head, f"{kinds}: {off} rows differ from what the transaction saw")
         truth.states[head] = states
         if commit is not None and head > before:
-            self.history.commits.append(
-                Commit(head, commit.start, frozenset(commit.deleted_from), tuple(commit.kinds))
-            )
+            self.history.commits.append(Commit(head, commit.start, frozenset(commit.deleted_from), tuple(commit.kinds)))
+
+    def read(self) -> dict[str, State]:
+        """The head by the reader; by a new one where a flush pulled the old one's inlined tables away under it."""
+        try:
+            return self.box.states(self.reader)
+        except duckdb.Error:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.reader))
+            self.history.operations["reader had to attach anew"] += 1
+            self.reader = self.box.connect("reader")
+        try:
+            return self.box.states(self.reader)
+        except duckdb.Error:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.reader))
+            raise
 
     def expected(
         self,
@@ -149,9 +155,7 @@ class Machine:
         if start is None:
             return None
         seen = State(start.table_id, start.columns, canonical_rows(start.columns, views[name]))
-        after = plus(
-            base, difference(convert(seen, columns, self.defaults), convert(start, columns, self.defaults))
-        )
+        after = plus(base, difference(convert(seen, columns, self.defaults), convert(start, columns, self.defaults)))
         return after if after is not None else Counter({("less than no rows",): 1})
 
     # ------------------------------------------------------------ one statement
@@ -244,7 +248,7 @@ class Machine:
         self.history.operations[kind] += 1
         before = max(self.history.truth.states)
         self.capture(None, {})
-        if kind == "flush" and self.box.head() > before:  # it may write delete files, with true or untrue stamps
+        if "flush" in sql and self.box.head() > before:  # it may write delete files, with true or untrue stamps
             self.history.commits.append(Commit(self.box.head(), before, frozenset(self.models), (kind,)))
 
     # ------------------------------------------------------------ records
@@ -313,9 +317,8 @@ def step(it: Machine) -> None:
         overlap(it, writer)
     elif roll < 0.42:
         it.begin(writer)
-        for _ in range(it.rng.randint(1, 2)):
-            if writer.open is not None:
-                draw_in(it, writer)
+        draw_in(it, writer)
+        draw_in(it, writer)
     elif roll < 0.80:
         name = it.rng.choice(list(it.models))
         single(it, writer, lambda: draw(it, it.models[name]))
@@ -354,15 +357,14 @@ def finish(it: Machine) -> None:
 def draw(it: Machine, model: Model) -> Statement | None:
     numbers = it.numbers[model.name]
     maker: Callable[[Model, Random, Numbers], Statement | None]
-    if it.rng.random() < 0.84:
-        maker = weighted(it.rng, statements.DATA)
-    else:
-        maker = weighted(it.rng, statements.SHAPE)
+    maker = weighted(it.rng, statements.DATA) if it.rng.random() < 0.84 else weighted(it.rng, statements.SHAPE)
     return maker(model, it.rng, numbers)
 
 
 def draw_in(it: Machine, writer: Writer) -> None:
-    assert writer.open is not None
+    """One more statement of an open transaction, mostly on a table that it touched already."""
+    if writer.open is None:
+        return
     name = it.rng.choice(sorted(writer.open.touched) or list(writer.open.models))
     if it.rng.random() < 0.25:
         name = it.rng.choice(list(writer.open.models))
@@ -403,14 +405,20 @@ def maintain(it: Machine, writer: Writer) -> None:
     match it.rng.choice(("flush", "flush", "merge", "merge", "merge", "expire", "cleanup", "rewrite")):
         case "flush" if not others:  # it drops tables that an open transaction locks; one thread would wait for itself
             it.upkeep(
-                writer, "flush", f"CALL ducklake_flush_inlined_data('lake'{f', table_name => {table!r}' if one else ''})"
+                writer,
+                "flush",
+                f"CALL ducklake_flush_inlined_data('lake'{f', table_name => {table!r}' if one else ''})",
             )
         case "merge":
-            it.upkeep(writer, "merge adjacent", f"CALL ducklake_merge_adjacent_files('lake'{f', {table!r}' if one else ''})")
+            it.upkeep(
+                writer, "merge adjacent", f"CALL ducklake_merge_adjacent_files('lake'{f', {table!r}' if one else ''})"
+            )
         case "expire":
             old = it.box.readable()[:-1]
             if old:
-                gone = old[: it.rng.randint(1, len(old))] if it.rng.random() < 0.7 else it.rng.sample(old, len(old) // 3)
+                gone = (
+                    old[: it.rng.randint(1, len(old))] if it.rng.random() < 0.7 else it.rng.sample(old, len(old) // 3)
+                )
                 it.upkeep(writer, "expire", f"CALL ducklake_expire_snapshots('lake', versions => {gone})")
         case "cleanup":
             it.upkeep(writer, "cleanup", "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
@@ -432,7 +440,11 @@ def first_line(error: Exception) -> str:
 
 def shorten(line: str) -> str:
     """A message without its numbers and names, so that equal causes are counted together."""
-    return re.sub(r"\"[^\"]*\"|'[^']*'|\d+", "…", line.removeprefix("TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction. | "))[:130]
+    return re.sub(
+        r"\"[^\"]*\"|'[^']*'|\d+",
+        "…",
+        line.removeprefix("TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction. | "),
+    )[:130]
 
 
 def forget(history: History, server: str) -> None:

@@ -43,5 +43,5 @@ def count_kinds(catalog: psycopg.Connection[Any]) -> Counter[str]:
 
 
 def _one(catalog: psycopg.Connection[Any], query: str | sql.Composed) -> int:
-    row = catalog.execute(query).fetchone()  # type: ignore[arg-type]
+    row = catalog.execute(query).fetchone()
     return int(row[0]) if row else 0

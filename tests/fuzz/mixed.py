@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 from lakemill.errors import LakemillError
 from tests.fuzz import publishes
 from tests.fuzz.check import Verdict, check_history, open_lake
-from tests.fuzz.history import Machine, finish, forget, machine, prepare, step
+from tests.fuzz.history import Machine, finish, first_line, forget, machine, prepare, step
 from tests.fuzz.kinds import count_kinds
 from tests.fuzz.publishes import Publish
 from tests.fuzz.sandbox import Sandbox
@@ -87,9 +87,9 @@ def accept(it: Machine, done: Publish) -> None:
     for snapshot in range(before + 1, head):  # a flush of its own, before it
         history.truth.states[snapshot] = last
     try:
-        seen = it.box.states(it.reader)
+        seen = it.read()
     except duckdb.Error as error:
-        history.failures.append(f"after {done.kind} stock can't read the head: {error}")
+        history.failures.append(f"after {done.kind} stock can't read the head: {first_line(error)}")
         return
     states = dict(last)
     states[done.table] = State(last[done.table].table_id, last[done.table].columns, done.expected)
@@ -107,7 +107,7 @@ def accept(it: Machine, done: Publish) -> None:
 # ---------------------------------------------------------------- the verdict
 def judge(it: Machine, lake: Lake, verdict: Verdict, options: Options) -> None:
     history, box = it.history, it.box
-    rng = Random(history.seed)  # noqa: S311
+    rng = Random(history.seed)
     wrong = wrong_answers(box, history.truth, rng)
     upkeep = ["CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')"]
     wrong += maintained(it, upkeep)
@@ -158,8 +158,10 @@ def twin(it: Machine, options: Options) -> list[str]:
     """The same history by stock statements only: what is wrong there?"""
     box = Sandbox.create(options.server, it.box.name + "_twin", it.box.root.parent)
     truth = Truth()
-    writers = {writer.number: box.connect(f"w{writer.number}", it.history.inline_rows if n == 0 else None)
-               for n, writer in enumerate(it.writers)}
+    writers = {
+        writer.number: box.connect(f"w{writer.number}", it.history.inline_rows if n == 0 else None)
+        for n, writer in enumerate(it.writers)
+    }
     writers[0] = writers[1]
     reader = box.connect("reader")
     wrong: list[str] = []
@@ -179,7 +181,7 @@ def twin(it: Machine, options: Options) -> list[str]:
                 truth.states[box.head()] = box.states(reader)
             elif truth.states[box.head()] != box.states(reader):
                 wrong.append("head: changed without a snapshot")
-        wrong += wrong_answers(box, truth, Random(0))  # noqa: S311
+        wrong += wrong_answers(box, truth, Random(0))
     finally:
         for connection in (*writers.values(), reader):
             with suppress(duckdb.Error):

@@ -1,4 +1,4 @@
-"""Lakemill's own writes inside a history, each with the truth that it must lead to and what stock DuckDB would do instead.
+"""Lakemill's own writes inside a history, each with its truth and with what stock DuckDB would do instead.
 
 Rows come from the same SELECTs that stock inserts use, cast to the types that Spark shows, through a Parquet file of
 their own.
@@ -61,7 +61,11 @@ def append(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
     expected = state.rows + canonical_rows(state.columns, fetch(it.reader, select))
     sql = f"INSERT INTO {model.table} {select}"
     return Publish(
-        "Lakemill append", model.name, (sql,), expected, lambda: table(lake, model).append(frame(it, lake, model, select))
+        "Lakemill append",
+        model.name,
+        (sql,),
+        expected,
+        lambda: table(lake, model).append(frame(it, lake, model, select)),
     )
 
 
@@ -71,7 +75,11 @@ def replace(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
     expected = canonical_rows(state.columns, fetch(it.reader, select))
     stock = ("BEGIN", f"DELETE FROM {model.table}", f"INSERT INTO {model.table} {select}", "COMMIT")
     return Publish(
-        "Lakemill replace", model.name, stock, expected, lambda: table(lake, model).replace(frame(it, lake, model, select))
+        "Lakemill replace",
+        model.name,
+        stock,
+        expected,
+        lambda: table(lake, model).replace(frame(it, lake, model, select)),
     )
 
 

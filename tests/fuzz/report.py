@@ -41,8 +41,9 @@ class Report:
 
     def text(self, verbose: bool = False) -> str:
         lines = [
-            f"{sum(self.histories.values())} histories {dict(self.histories)}, {self.snapshots} snapshots; asked "
-            f"{self.questions['scans']} scans and {self.questions['deltas']} deltas, {self.questions['frames']} by Spark",
+            f"{sum(self.histories.values())} histories {dict(self.histories)}, {self.snapshots} snapshots; "
+            f"asked {self.questions['scans']} scans, {self.questions['deltas']} deltas; "
+            f"{self.questions['frames']} by Spark",
             *section("operations", self.operations),
             *section("files and rows at the end", self.kinds),
             *section("refused by the extension", self.refused_by_extension, 12),

@@ -87,7 +87,9 @@ class Sandbox:
         options = [f"DATA_PATH '{self.data_path}'"]
         if inline_rows is not None:
             options.append(f"DATA_INLINING_ROW_LIMIT {inline_rows}")
-        connection.execute(f"ATTACH 'ducklake:postgres:{self.dsn} application_name={who}' AS lake ({', '.join(options)})")
+        connection.execute(
+            f"ATTACH 'ducklake:postgres:{self.dsn} application_name={who}' AS lake ({', '.join(options)})"
+        )
         connection.execute("USE lake")
         if inline_rows is not None:
             connection.execute(f"CALL lake.set_option('data_inlining_row_limit', {inline_rows})")

@@ -79,9 +79,7 @@ def create(name: str, rng: Random, inlined: bool) -> Statement:
         columns.insert(rng.randint(0, len(columns)), ("ts", Scalar(rng.choice(("TIMESTAMP", "DATE", "TIMESTAMPTZ")))))
     if rng.random() < 0.3:
         rng.shuffle(columns)
-    body = ", ".join(
-        f"{quote(n)} {sql_type(t)}{_maybe_default(t, rng, 0.1) if n != 'id' else ''}" for n, t in columns
-    )
+    body = ", ".join(f"{quote(n)} {sql_type(t)}{_maybe_default(t, rng, 0.1) if n != 'id' else ''}" for n, t in columns)
     model = Model(name, "id", tuple(columns), inlined=inlined)
     return Statement("create", f"CREATE TABLE {quote(name)} ({body})", model)
 
@@ -173,7 +171,9 @@ def drop_column(model: Model, rng: Random, numbers: Numbers) -> Statement | None
         return None
     name = rng.choice(model.others())
     left = tuple(c for c in model.columns if c[0] != name)
-    return Statement("drop column", f"ALTER TABLE {model.table} DROP COLUMN {quote(name)}", replace(model, columns=left))
+    return Statement(
+        "drop column", f"ALTER TABLE {model.table} DROP COLUMN {quote(name)}", replace(model, columns=left)
+    )
 
 
 def rename_column(model: Model, rng: Random, numbers: Numbers) -> Statement:
@@ -343,4 +343,3 @@ def _default(type_: Scalar, rng: Random) -> str:
     """Literals only: the extension takes no expression as a default."""
     plain = [item for item in POOLS[type_.sql] if "||" not in item]
     return rng.choice(plain)
-

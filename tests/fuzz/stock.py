@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import duckdb
 
@@ -83,7 +84,7 @@ def _probes(name: str, state: State, rng: Random) -> Iterator[tuple[str, tuple[o
         yield f"SELECT count(*) FROM {table} WHERE {place} >= {literal}", (at_least,)
 
 
-def _order(value: object) -> object:
+def _order(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 

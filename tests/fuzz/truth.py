@@ -161,7 +161,9 @@ def _convert(old: Column, new: Column, value: Any, defaults: Defaults) -> Hashab
             return tuple(_convert(old.children[0], new.children[0], item, defaults) for item in value)
         case "map":
             pairs = (
-                tuple(_convert(o, n, item, defaults) for o, n, item in zip(old.children, new.children, pair, strict=True))
+                tuple(
+                    _convert(o, n, item, defaults) for o, n, item in zip(old.children, new.children, pair, strict=True)
+                )
                 for pair in value
             )
             return tuple(sorted(pairs, key=repr))

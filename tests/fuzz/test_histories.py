@@ -1,0 +1,25 @@
+"""Random histories, a bounded number with fixed seeds; `make fuzz-lake N=1000` runs as many as you like."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fuzz.run import Options, run
+
+BATCH = 20
+BATCHES = range(3)
+FIRST_SEED = int(os.environ.get("LAKEMILL_TEST_FUZZ_SEED", "1"))
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["stock", "mixed"])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_random_histories(kind: str, batch: int, postgres: str, spark: Any, tmp_path: Path) -> None:
+    report = run([kind], BATCH, FIRST_SEED + batch * BATCH, Options(postgres, tmp_path, frames=4))
+    print(report.text())
+    assert not report.failed, report.text()
+    assert report.questions["scans"] > BATCH
