@@ -81,7 +81,7 @@ def test_a_full_disk(filled: Lake, proxy: Proxy) -> None:
             with proxy.broken(Faults(full=True)) as met, refused(StorageUnavailable, "full"):
                 write()
             assert met["full"]
-    with unchanged(filled), proxy.broken(Faults(full=True)), refused(StorageUnavailable, "."):
+    with unchanged(filled), proxy.broken(Faults(full=True)), refused(StorageUnavailable, "full"):
         filled.sql("INSERT INTO t SELECT 1 FROM range(100)")
     assert table.append(filled.spark.range(5)) is not None  # and there is space again
 
@@ -130,7 +130,7 @@ def test_a_key_that_may_only_read(
         assert rows(lake.table("t").scan()) == stock(lake, "t")
         with unchanged(lake), refused(Unwritable, "denies"):
             lake.table("t").append(lake.spark.range(5))
-        with unchanged(lake), refused(Unwritable, "(?i)denie[ds]"):
+        with unchanged(lake), refused(Unwritable, "denies"):
             lake.sql("INSERT INTO t SELECT 1 FROM range(100)")
 
 
