@@ -11,16 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from lakemill.core.commit import Intent, SameColumns, SamePartition
 from lakemill.core.conflict import Facts, wanted_bases, wanted_names
 from lakemill.core.schema import NameMap, build_columns, build_name_map
 from lakemill.core.statistics import TableColumn
 from lakemill.lake.rows import Rows, Staging
-from lakemill.store.queries import load_queries
-
-QUERIES = load_queries("publish")
+from lakemill.lake.statements import Answer, Call, Statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +36,20 @@ class Taken:
 
 
 def take(
-    cursor: psycopg.ClientCursor[Any], intent: Intent, rows: Rows, staging: Staging, parameters: Mapping[str, Any]
+    statements: Statements,
+    cursor: psycopg.ClientCursor[Any],
+    intent: Intent,
+    rows: Rows,
+    staging: Staging,
+    timeouts: Mapping[str, Any],
 ) -> Taken:
     """Begin the transaction, take the commit lock, and read the facts."""
     wanted = _wanted(intent, rows)
-    names = ["begin", "set_timeouts", *(["set_transaction_timeout"] if parameters["transaction_ms"] else [])]
+    names = ["begin", "set_timeouts", *(["set_transaction_timeout"] if timeouts["transaction_ms"] else [])]
     names += ["take_snapshot", "take_publish_id", "newest_two", *wanted]
-    query = sql.SQL(";\n").join(
-        QUERIES[name].compose({"expected": staging.relation("expected")} if name == "stale_files" else None)
-        for name in names
-    )
-    asked = {**parameters, **staging.parameters, **_parameters(intent, rows)}
-    answers = dict(zip(names, run_all(cursor, query, asked), strict=True))
+    asked = {**timeouts, **staging.values, **_parameters(intent, rows)}
+    calls = [Call(name, asked, staging.relation("expected") if name == "stale_files" else None) for name in names]
+    answers = dict(zip(names, statements.run(cursor, calls), strict=True))
     snapshot_id, schema_version, next_catalog_id, first_id = answers["take_snapshot"].rows[0]
     newest = answers["newest_two"].rows
     before = (snapshot_id - 1, schema_version - asked["schema_changes"], next_catalog_id)
@@ -63,22 +62,6 @@ def take(
         statistics=_statistics(answers),
         mappings=_mappings(answers),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    count: int
-    rows: Sequence[tuple[Any, ...]]
-
-
-def run_all(cursor: psycopg.ClientCursor[Any], query: sql.Composed, parameters: Mapping[str, Any]) -> list[Answer]:
-    """Several statements in one message; the answer of each."""
-    cursor.execute(query, parameters)
-    answers = []
-    while True:
-        answers.append(Answer(cursor.rowcount, cursor.fetchall() if cursor.description else ()))
-        if not cursor.nextset():
-            return answers
 
 
 def _wanted(intent: Intent, rows: Rows) -> list[str]:

@@ -31,8 +31,9 @@ from lakemill.errors import (
     PublishTimedOut,
     StoreUnavailable,
 )
-from lakemill.lake.facts import QUERIES, Taken, take
+from lakemill.lake.facts import Taken, take
 from lakemill.lake.rows import Rows, Staging, lay_out
+from lakemill.lake.statements import QUERIES, Statements
 from lakemill.lake.writing import write
 from lakemill.settings import PublishSettings
 from lakemill.store import db
@@ -74,6 +75,7 @@ class Publisher:
         self._schema = catalog_schema
         self._trace = trace or (lambda _: None)
         self._conn: psycopg.Connection[Any] | None = None
+        self._statements: Statements | None = None
 
     def __enter__(self) -> Publisher:
         return self
@@ -162,12 +164,15 @@ class Publisher:
         attempt: int,
     ) -> Published:
         cursor = psycopg.ClientCursor(conn)
+        if self._statements is None or self._statements.conn is not conn:
+            self._statements = Statements(conn)
+        statements = self._statements
         try:
-            taken = take(cursor, intent, rows, staging, self._parameters(conn))
+            taken = take(statements, cursor, intent, rows, staging, self._timeouts(conn))
             self._trace("locked")
             self._judge(cursor, intent, taken)
             self._trace("checked")
-            wrong = write(cursor, intent, rows, staging, taken)
+            wrong = write(statements, cursor, intent, rows, staging, taken)
             if wrong is not None:
                 raise _Failed(Failure.CONFLICT, PublishConflict(wrong))
             self._trace("written")
@@ -217,7 +222,7 @@ class Publisher:
             self._conn = conn
         return self._conn
 
-    def _parameters(self, conn: psycopg.Connection[Any]) -> dict[str, Any]:
+    def _timeouts(self, conn: psycopg.Connection[Any]) -> dict[str, Any]:
         s = self._settings
         newer = conn.info.server_version >= _TRANSACTION_TIMEOUT_SINCE
         statement = round(s.statement_timeout.total_seconds() * 1000)

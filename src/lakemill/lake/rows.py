@@ -1,12 +1,13 @@
 """The catalog rows of an intent, laid out before the commit lock is taken, and where they wait.
 
 Ids are places: what needs an id of the lake (mappings, data files, delete files) is numbered from 0, and the
-transaction adds the first free id. Few rows travel as arrays inside the statements; many wait in temporary tables, so
+transaction adds the first free id. Few rows travel as JSON inside the statements; many wait in temporary tables, so
 that nothing long runs under the lock. Used by ``lake/publish``; it decides nothing.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -187,44 +188,39 @@ class Staging:
         self._conn = conn
         self._temporary = rows.count > INLINE_ROWS
         self._rows = rows
-        self.parameters: dict[str, Any] = {}
-        for name, shape in _SHAPES.items():
-            if not self._temporary and rows[name]:
-                columns = zip(*rows[name], strict=True)
-                for (column, _), values in zip(shape, columns, strict=True):
-                    self.parameters[f"{name}_{column}"] = list(values)
+        self.values: dict[str, str] = {}
+        if not self._temporary:
+            for name, shape in _SHAPES.items():
+                if rows[name]:
+                    names = [column for column, _ in shape]
+                    self.values[name] = json.dumps([dict(zip(names, row, strict=True)) for row in rows[name]])
 
     def __enter__(self) -> Staging:
         if self._temporary:
-            for name, shape in _SHAPES.items():
-                if not self._rows[name]:
-                    continue
-                table = sql.Identifier("pg_temp", f"lakemill_{name}")
+            for name in self._filled():
                 columns = sql.SQL(", ").join(
-                    sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(type_)) for column, type_ in shape
+                    sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(type_)) for column, type_ in _SHAPES[name]
                 )
-                self._conn.execute(sql.SQL("CREATE TEMP TABLE {} ({})").format(sql.Identifier(table._obj[1]), columns))
-                with self._conn.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(table)) as copy:
+                table = sql.Identifier(f"lakemill_{name}")
+                self._conn.execute(sql.SQL("CREATE TEMP TABLE {} ({})").format(table, columns))
+                with self._conn.cursor().copy(sql.SQL("COPY pg_temp.{} FROM STDIN").format(table)) as copy:
                     for row in self._rows[name]:
                         copy.write_row(row)
-                self._conn.execute(sql.SQL("ANALYZE {}").format(table))
+                self._conn.execute(sql.SQL("ANALYZE pg_temp.{}").format(table))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._temporary or self._conn.closed:
-            return
-        for name in _SHAPES:
-            if self._rows[name]:
-                table = sql.Identifier("pg_temp", f"lakemill_{name}")
-                self._conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
+        if self._temporary and not self._conn.closed:
+            for name in self._filled():
+                table = sql.Identifier(f"lakemill_{name}")
+                self._conn.execute(sql.SQL("DROP TABLE IF EXISTS pg_temp.{}").format(table))
 
-    def relation(self, name: str) -> sql.Composable:
-        """The rows as something to select from: a temporary table, or arrays side by side."""
+    def _filled(self) -> list[str]:
+        return [name for name in _SHAPES if self._rows[name]]
+
+    def relation(self, name: str) -> str:
+        """The rows as something to select from: a temporary table, or one JSON value."""
         if self._temporary:
-            return sql.Identifier("pg_temp", f"lakemill_{name}")
-        shape = _SHAPES[name]
-        arrays = sql.SQL(", ").join(
-            sql.SQL("{}::{}[]").format(sql.Placeholder(f"{name}_{column}"), sql.SQL(type_)) for column, type_ in shape
-        )
-        names = sql.SQL(", ").join(sql.Identifier(column) for column, _ in shape)
-        return sql.SQL("(SELECT * FROM unnest({}) AS rows ({}))").format(arrays, names)
+            return f"pg_temp.lakemill_{name}"
+        shape = ", ".join(f"{column} {type_}" for column, type_ in _SHAPES[name])
+        return f"(SELECT * FROM jsonb_to_recordset(%({name})s::jsonb) AS rows ({shape}))"  # noqa: S608  (our own names)

@@ -7,7 +7,7 @@ BEGIN ISOLATION LEVEL READ COMMITTED;
 
 -- name: set_timeouts
 -- a publisher that stops must not stop the lake; LOCAL, so that the connection stays as its owner made it
-SELECT set_config('search_path', %(search_path)s, true),
+SELECT set_config('search_path', %(search_path)s::text, true),
        set_config('idle_in_transaction_session_timeout', %(idle_ms)s::text, true),
        set_config('statement_timeout', %(statement_ms)s::text, true),
        set_config('lock_timeout', %(lock_ms)s::text, true);
@@ -33,7 +33,7 @@ RETURNING snapshot_id, schema_version, next_catalog_id, next_file_id - %(file_id
 -- name: take_publish_id
 -- the same intent is published once: this key decides, also when COMMIT was not answered
 INSERT INTO lakemill.publishes (publish_id, snapshot_id)
-SELECT %(publish_id)s, max(snapshot_id) FROM ducklake_snapshot;
+SELECT %(publish_id)s::uuid, max(snapshot_id) FROM ducklake_snapshot;
 
 -- name: newest_two
 -- ours must be the newest, made from the one before it
@@ -103,7 +103,7 @@ WHERE m.table_id = ANY(%(table_ids)s::bigint[]) AND m.type = 'map_by_name' ORDER
 -- data files; row ids continue the table's, unless the file holds them
 INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format, record_count,
   file_size_bytes, footer_size, row_id_start, partition_id, mapping_id, partial_max)
-SELECT %(first_id)s + f.place, f.table_id, coalesce(f.begin_snapshot, %(snapshot_id)s), f.path, f.path_is_relative, 'parquet',
+SELECT %(first_id)s::bigint + f.place, f.table_id, coalesce(f.begin_snapshot, %(snapshot_id)s::bigint), f.path, f.path_is_relative, 'parquet',
   f.record_count, f.file_size_bytes, f.footer_size, coalesce(t.next_row_id, 0) + f.row_offset, f.partition_id,
   (%(mapping_ids)s::bigint[])[f.mapping], f.partial_max
 FROM {files} f LEFT JOIN ducklake_table_stats t USING (table_id) ORDER BY f.place;
@@ -112,14 +112,14 @@ FROM {files} f LEFT JOIN ducklake_table_stats t USING (table_id) ORDER BY f.plac
 -- statistics of each file's columns
 INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count, null_count,
   min_value, max_value, contains_nan)
-SELECT %(first_id)s + c.place, c.table_id, c.column_id, c.column_size_bytes, c.value_count, c.null_count, c.min_value,
+SELECT %(first_id)s::bigint + c.place, c.table_id, c.column_id, c.column_size_bytes, c.value_count, c.null_count, c.min_value,
   c.max_value, c.contains_nan
 FROM {file_columns} c;
 
 -- name: insert_partition_values
 -- partition values of each file
 INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
-SELECT %(first_id)s + p.place, p.table_id, p.key_index, p.value FROM {partition_values} p;
+SELECT %(first_id)s::bigint + p.place, p.table_id, p.key_index, p.value FROM {partition_values} p;
 
 -- name: insert_mapping
 -- a new name mapping
@@ -128,7 +128,7 @@ INSERT INTO ducklake_column_mapping (mapping_id, table_id, type) VALUES (%(mappi
 -- name: insert_mapping_names
 -- and its names
 INSERT INTO ducklake_name_mapping (mapping_id, column_id, source_name, target_field_id, parent_column, is_partition)
-SELECT %(mapping_id)s, * FROM unnest(%(locals)s::bigint[], %(sources)s::text[], %(targets)s::bigint[], %(parents)s::bigint[],
+SELECT %(mapping_id)s::bigint, * FROM unnest(%(locals)s::bigint[], %(sources)s::text[], %(targets)s::bigint[], %(parents)s::bigint[],
   %(partitions)s::boolean[]);
 
 -- name: end_replaced_deletes
@@ -140,9 +140,9 @@ FROM {deletes} d WHERE x.delete_file_id = d.replaces AND x.end_snapshot IS NULL;
 -- delete files: of a named data file, or of a merged file of this commit
 INSERT INTO ducklake_delete_file (delete_file_id, table_id, begin_snapshot, data_file_id, path, path_is_relative, format,
   delete_count, file_size_bytes, footer_size, partial_max)
-SELECT %(first_id)s + d.place, d.table_id, coalesce(d.begin_snapshot, %(snapshot_id)s),
-  coalesce(d.data_file_id, %(first_id)s + d.file_place), d.path, d.path_is_relative, 'parquet', d.delete_count,
-  d.file_size_bytes, d.footer_size, CASE WHEN d.begin_snapshot IS NOT NULL THEN %(snapshot_id)s END
+SELECT %(first_id)s::bigint + d.place, d.table_id, coalesce(d.begin_snapshot, %(snapshot_id)s::bigint),
+  coalesce(d.data_file_id, %(first_id)s::bigint + d.file_place), d.path, d.path_is_relative, 'parquet', d.delete_count,
+  d.file_size_bytes, d.footer_size, CASE WHEN d.begin_snapshot IS NOT NULL THEN %(snapshot_id)s::bigint END
 FROM {deletes} d;
 
 -- name: end_files
@@ -194,32 +194,32 @@ DELETE FROM ducklake_data_file f USING {merged} m WHERE f.data_file_id = m.data_
 -- totals of a table that has statistics
 UPDATE ducklake_table_stats t SET record_count = t.record_count + a.records, next_row_id = t.next_row_id + a.row_ids,
   file_size_bytes = t.file_size_bytes + a.size_bytes
-FROM unnest(%(table_ids)s::bigint[], %(records)s::bigint[], %(row_ids)s::bigint[], %(sizes)s::bigint[])
-  AS a (table_id, records, row_ids, size_bytes) WHERE t.table_id = a.table_id;
+FROM jsonb_to_recordset(%(totals)s::jsonb) AS a (table_id bigint, records bigint, row_ids bigint, size_bytes bigint)
+WHERE t.table_id = a.table_id;
 
 -- name: insert_totals
 -- totals of a table's first files
 INSERT INTO ducklake_table_stats (table_id, record_count, next_row_id, file_size_bytes)
-SELECT * FROM unnest(%(table_ids)s::bigint[], %(records)s::bigint[], %(row_ids)s::bigint[], %(sizes)s::bigint[]);
+SELECT * FROM jsonb_to_recordset(%(totals)s::jsonb) AS a (table_id bigint, records bigint, row_ids bigint, size_bytes bigint);
 
 -- name: insert_columns
 -- column statistics of a table's first files; a column without exact bounds gets no row, for ever
 INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value)
-SELECT * FROM unnest(%(table_ids)s::bigint[], %(column_ids)s::bigint[], %(nulls)s::boolean[], %(nans)s::boolean[],
-  %(mins)s::text[], %(maxs)s::text[]);
+SELECT * FROM jsonb_to_recordset(%(columns)s::jsonb) AS n (table_id bigint, column_id bigint, contains_null boolean,
+  contains_nan boolean, min_value text, max_value text);
 
 -- name: update_columns
 -- column statistics that grew
 UPDATE ducklake_table_column_stats t
 SET contains_null = n.contains_null, contains_nan = n.contains_nan, min_value = n.min_value, max_value = n.max_value
-FROM unnest(%(table_ids)s::bigint[], %(column_ids)s::bigint[], %(nulls)s::boolean[], %(nans)s::boolean[], %(mins)s::text[],
-  %(maxs)s::text[]) AS n (table_id, column_id, contains_null, contains_nan, min_value, max_value)
+FROM jsonb_to_recordset(%(columns)s::jsonb) AS n (table_id bigint, column_id bigint, contains_null boolean,
+  contains_nan boolean, min_value text, max_value text)
 WHERE t.table_id = n.table_id AND t.column_id = n.column_id;
 
 -- name: remove_columns
 -- column statistics that are no longer exact
 DELETE FROM ducklake_table_column_stats t
-USING unnest(%(table_ids)s::bigint[], %(column_ids)s::bigint[]) AS g (table_id, column_id)
+USING jsonb_to_recordset(%(columns)s::jsonb) AS g (table_id bigint, column_id bigint)
 WHERE t.table_id = g.table_id AND t.column_id = g.column_id;
 
 -- name: end_table
@@ -229,7 +229,7 @@ UPDATE ducklake_table SET end_snapshot = %(snapshot_id)s WHERE table_id = %(tabl
 -- name: give_name
 -- the row of the same table under its new name
 INSERT INTO ducklake_table (table_id, table_uuid, begin_snapshot, schema_id, table_name, path, path_is_relative)
-SELECT table_id, table_uuid, %(snapshot_id)s, %(schema_id)s, %(name)s, path, path_is_relative
+SELECT table_id, table_uuid, %(snapshot_id)s::bigint, %(schema_id)s::bigint, %(name)s::text, path, path_is_relative
 FROM ducklake_table WHERE table_id = %(table_id)s AND end_snapshot = %(snapshot_id)s;
 
 -- name: end_partitions
