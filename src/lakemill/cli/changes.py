@@ -7,16 +7,17 @@ one that went and one that came.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakemill.cli.options import FormatOption, given
-from lakemill.cli.output import Format, size
+from lakemill.cli.output import Format, Output, size
 from lakemill.errors import BadArgument
 
 if TYPE_CHECKING:
-    from lakemill.runtime.open import Lake
+    from lakemill.runtime.open import Table
 
 WEIGHT = "__weight"
 
@@ -52,32 +53,31 @@ def command(
             output.record(facts | {"bytes_to_read": size(found.bytes_to_read) if as_people else found.bytes_to_read})
             return
         columns = [column.name for column in found.table.columns]
-        more = False
-
-        def rows() -> Iterator[list[Any]]:
-            nonlocal more
-            if found.empty:
-                return
-            for number, row in enumerate(_collected(lake, table, found, columns, limit)):
-                if limit and number == limit:
-                    more = True
-                    return
-                weight = row[WEIGHT]
-                sign = "+" if weight > 0 else "-" if output.format is not Format.TABLE else "−"
-                yield [sign, abs(weight), *(row[name] for name in columns)]
-
-        output.rows(["change", "count", *columns], rows(), empty=f"no changes after {first} up to {newest}")
+        rows = iter(()) if found.empty else _collected(lake.table(table), first, newest, limit)
+        shown = ([*_sign(row[WEIGHT], output), *(row[name] for name in columns)] for row in islice(rows, limit or None))
+        output.rows(["change", "count", *columns], shown, empty=f"no changes after {first} up to {newest}")
+        more = bool(limit) and next(iter(rows), None) is not None
     if more:
         output.remark(f"… and more; --limit 0 shows all, --limit {limit * 10} the first {limit * 10}")
 
 
-def _collected(lake: Lake, table: str, plan: Any, columns: list[str], limit: int) -> Iterator[Any]:
-    """Rows in an order that is the same every time: by value, what went before what came."""
-    frame = lake.table(table).frame(plan)
-    sortable = [field.name for field in frame.schema.fields if field.name != WEIGHT and not _is_map(field.dataType)]
-    ordered = frame.orderBy(*(_quoted(name) for name in [*sortable, WEIGHT]))
-    rows: Iterator[Any] = ordered.limit(limit + 1).toLocalIterator() if limit else ordered.toLocalIterator()
-    return rows
+def _sign(weight: int, output: Output) -> tuple[str, int]:
+    return ("+" if weight > 0 else "−" if output.format is Format.TABLE else "-"), abs(weight)
+
+
+def _collected(table: Table, first: int, last: int, limit: int) -> Iterator[Any]:
+    """Rows in an order that is the same every time: by value, what went before what came; one more than the limit."""
+    delta = table.changes(first, last)
+    sortable = [
+        field.name for field in delta.frame.schema.fields if not _is_map(field.dataType) and field.name != WEIGHT
+    ]
+    ordered = delta.frame.orderBy(*(_quoted(name) for name in [*sortable, WEIGHT]))
+    if not limit:
+        rows: Iterator[Any] = ordered.toLocalIterator()  # nobody knows how many: never all of them in memory
+        return rows
+    collected = ordered.limit(limit + 1).collect()
+    delta.check()
+    return iter(collected)
 
 
 def _quoted(name: str) -> str:

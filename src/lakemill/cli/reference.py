@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from pydantic.fields import FieldInfo
 
 from lakemill import errors
 from lakemill.cli.main import commands
+from lakemill.core import schema
+from lakemill.lake.scan import Recorded
 from lakemill.settings import ENV_PREFIX, Settings
 
 NOTE = "<!-- Written by `make docs` from the code; edit the code instead. -->\n"
@@ -26,7 +29,13 @@ NOTE = "<!-- Written by `make docs` from the code; edit the code instead. -->\n"
 
 def pages() -> Mapping[str, str]:
     """File name → text."""
-    return {"cli.md": cli_page(), "settings.md": settings_page(), "errors.md": errors_page()}
+    return {
+        "cli.md": cli_page(),
+        "python.md": python_page(),
+        "settings.md": settings_page(),
+        "errors.md": errors_page(),
+        "types.md": types_page(),
+    }
 
 
 # ---------------------------------------------------------------- commands
@@ -60,6 +69,71 @@ def _help(command: Any, name: str, parent: Any) -> str:
         name, [], parent=parent, resilient_parsing=True, terminal_width=100, max_content_width=100
     )
     return "\n".join(line.rstrip() for line in command.get_help(context).strip().splitlines())
+
+
+# ---------------------------------------------------------------- Python
+def python_page() -> str:
+    from lakemill.lake.publish import Published
+    from lakemill.runtime import open as runtime
+
+    parts = [
+        "# Python\n",
+        NOTE,
+        '```python\nimport lakemill\n\nlake = lakemill.open("my-lake")\n```\n',
+        "Everything is typed; errors are exceptions of one tree, `lakemill.errors.LakemillError` "
+        "([errors.md](errors.md)). A lake is a context manager, and is used from one thread at a time.\n",
+        _member("lakemill.open", runtime.open),
+    ]
+    for owner in (runtime.Lake, runtime.Table, Recorded, Published):
+        about = inspect.getdoc(owner) or ""
+        about = "" if about.startswith(f"{owner.__name__}(") else about.replace("``", "`") + "\n"  # made by dataclass
+        parts.append(f"## {owner.__name__}\n\n{about}")
+        if dataclasses.is_dataclass(owner):
+            parts += [f"- `{field.name}: {field.type}`" for field in dataclasses.fields(owner)] + [""]
+            continue
+        for name, member in vars(owner).items():
+            if not name.startswith("_") and inspect.getdoc(member):
+                parts.append(_member(f"{owner.__name__.lower()}.{name}", member))
+    return "\n".join(parts)
+
+
+def _member(name: str, member: Any) -> str:
+    function = getattr(member, "func", None) or getattr(member, "fget", None) or member
+    signature = inspect.signature(function)
+    if member is not function:
+        head = f"{name}: {signature.return_annotation}"
+    else:
+        head = f"{name}({', '.join(_parameters(signature))}) -> {signature.return_annotation}"
+    return f"### `{head}`\n\n{(inspect.getdoc(member) or '').replace('``', '`')}\n"
+
+
+def _parameters(signature: inspect.Signature) -> Iterator[str]:
+    starred = False
+    for parameter in signature.parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            starred = True
+            yield "*"
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        yield f"{parameter.name}: {parameter.annotation}{default}"
+
+
+# ---------------------------------------------------------------- types
+def types_page() -> str:
+    parts = [
+        "# Types\n",
+        NOTE,
+        "What a column of the lake is in DuckDB, and what a Spark scan gives. Structs, lists and maps of these too. "
+        "`HUGEINT` is stored by DuckLake as a DOUBLE, so large values are already rounded in the file.\n",
+        "| DuckLake | DuckDB | Spark |\n|---|---|---|",
+    ]
+    parts += [f"| `{name}` | `{duck}` | `{shown}` |" for name, (duck, _, shown) in schema._SCALARS.items()]
+    parts += ["| `decimal(p,s)` | `DECIMAL(p,s)` | `decimal(p,s)` |", ""]
+    parts.append("These are refused by Spark reads, with `UNSUPPORTED_TYPE`; DuckDB reads them:\n")
+    parts.append("| DuckLake | why |\n|---|---|")
+    parts += [f"| `{name}` | {why} |" for name, why in schema._REFUSED.items()]
+    return "\n".join([*parts, ""])
 
 
 # ---------------------------------------------------------------- settings

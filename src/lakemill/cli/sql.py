@@ -158,7 +158,7 @@ def _with_place(error: LakemillError, script: Script, offset: int, picture: re.M
     whole = lines[number - 1] if number <= len(lines) else ""
     if shown.startswith("..."):  # DuckDB shows a window of a long line
         caret += whole.find(shown.removeprefix("...").removesuffix("...")) - 3
-    message = re.sub(r";? *LINE \d+: .*$", "", error.message)
+    message = re.sub(r";? *(LINE \d+|Candidate functions):.*$", "", error.message)
     return type(error)(message, remedy=error.remedy, place=script.place(offset, number, caret + 1))
 
 

@@ -159,15 +159,16 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
     timeout = settings.lake.connect_timeout.total_seconds()
     with closing(db.connect(store_dsn(settings), connect_timeout=timeout)) as conn:
         yield _ok("postgresql", f"{conn.info.parameter_status('server_version')}, {kind}")
-        with reading(conn, settings.lake.catalog_schema) as catalog:
-            yield _ok("lake", f"DuckLake 1.0 at snapshot {catalog.head().id}, data in {catalog.data_path}")
-            if catalog.data_path != settings.data_path:
-                yield Finding(
-                    "lake",
-                    State.WARN,
-                    f"the settings name the data path {settings.data_path}",
-                    f'set lake.data_path = "{catalog.data_path}"',
-                )
+        try:
+            with reading(conn, settings.lake.catalog_schema) as catalog:
+                snapshot, data_path = catalog.head().id, catalog.data_path
+        except NoLake as error:
+            yield Finding("lake", State.WARN, error.message, error.remedy)
+            return
+    yield _ok("lake", f"DuckLake 1.0 at snapshot {snapshot}, data in {data_path}")
+    if data_path != settings.data_path:
+        found = f"the settings name the data path {settings.data_path}"
+        yield Finding("lake", State.WARN, found, f'set lake.data_path = "{data_path}"')
 
 
 def _data_path(settings: Settings) -> Iterator[Finding]:

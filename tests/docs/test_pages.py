@@ -1,0 +1,87 @@
+"""What the pages show works: each page is walked from top to bottom, its commands and its Python run as written.
+
+A block marked ``sh`` or ``python`` is run; ``sh skip`` needs what a test has not. One page is one reader: a folder, a
+database, one Python. `docs/how-to/s3.md` has a test of its own, next to the S3 server.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakemill.cli.main import run
+from lakemill.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+RUN = [page for page in PAGES if re.search(r"^```(sh|python)$", page.read_text("utf-8"), re.MULTILINE)]
+RUN = [page for page in RUN if "reference" not in page.parts and page.name != "s3.md"]
+
+
+def blocks(page: Path, *languages: str) -> Iterator[tuple[str, str]]:
+    for language, text in re.findall(r"^```([^\n]*)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        if language in languages:
+            yield language, text
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_shows(
+    page: Path, tmp_path: Path, database: str, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEMILL_LAKE__POSTGRES", database)  # a page's `init` would start a server of its own
+    names: dict[str, Any] = {}
+    try:
+        for language, text in blocks(page, "sh", "python"):
+            if language == "python":
+                with redirect_stdout(io.StringIO()):
+                    exec(compile(text, str(page), "exec"), names)
+            else:
+                for line in text.splitlines():
+                    _shell(line, tmp_path, monkeypatch)
+                if page.name == "README.md" and (tmp_path / "my-lake").is_dir():
+                    monkeypatch.chdir(tmp_path)  # the README speaks from the folder above
+    finally:
+        if "lake" in names:
+            names["lake"].close()
+
+
+def _shell(line: str, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(line, comments=True)
+    match words:
+        case []:
+            return
+        case ["cd", folder]:
+            monkeypatch.chdir(Path.cwd() / folder)
+        case ["lakemill", *rest]:
+            assert run(rest) == 0, line
+        case ["make", *targets]:
+            subprocess.run(["make", "-n", "-C", ROOT, *targets], check=True, capture_output=True)
+        case _:
+            pytest.fail(f"a test can't run this; mark its block `sh skip`: {line}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_settings_that_a_page_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("LAKEMILL_", "AWS_"))]:
+        monkeypatch.delenv(name)
+    for _, text in blocks(page, "toml"):
+        tomllib.loads(text)
+        (tmp_path / "lakemill.toml").write_text(text)
+        Settings.load(tmp_path)
+
+
+def test_words_that_would_be_claims() -> None:
+    """Figures belong to `bench/`; until they are there, no page says how fast anything is."""
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        assert not re.search(r"\d+(\.\d+)?\s?[×x] (faster|slower)", page.read_text("utf-8")), page
