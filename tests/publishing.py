@@ -131,7 +131,8 @@ class Desk:
         paths = {id_: path for id_, path, _ in self.data_files(name)}
         live = dict(
             self.rows(
-                "SELECT data_file_id, delete_file_id FROM ducklake_delete_file WHERE table_id = %s AND end_snapshot IS NULL",
+                "SELECT data_file_id, delete_file_id FROM ducklake_delete_file"
+                " WHERE table_id = %s AND end_snapshot IS NULL",
                 table.id,
             )
         )

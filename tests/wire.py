@@ -49,7 +49,8 @@ class Wire:
         with suppress(OSError), client, server:
             while data := client.recv(65536):
                 if data == COMMIT and self.fault != "none":
-                    return self._fail(client, server)
+                    self._fail(client, server)
+                    break
                 server.sendall(data)
 
     def _fail(self, client: socket.socket, server: socket.socket) -> None:

@@ -75,7 +75,8 @@ def test_nan_is_known_only_when_every_file_knows() -> None:
         ("boolean", ["0", "1"]),
         ("date", ["-infinity", "0044-03-15 (BC)", "0001-01-01", "9999-12-31", "10000-01-01", "infinity"]),
         ("time", ["00:00:00", "00:00:00.000001", "23:59:59.999999", "24:00:00"]),
-        ("timestamp", ["0001-01-01 00:00:00 (BC)", "1969-01-01 00:00:00", "2020-01-01 00:00:00.09", "2020-01-01 00:00:00.1"]),
+        ("timestamp", ["0001-01-01 00:00:00 (BC)", "1969-01-01 00:00:00", "2020-01-01 00:00:00.09"]),
+        ("timestamp", ["2020-01-01 00:00:00.09", "2020-01-01 00:00:00.1", "2020-01-01 00:00:01"]),
         ("timestamptz", ["1969-01-01 00:00:00+00", "2020-01-01 00:00:00.5+00"]),
         ("varchar", ["", "Z", "a", "z", "é", "😀"]),
         ("uuid", ["00000000-0000-0000-0000-000000000001", "8f14e45f-ceea-467f-a8d3-5d1f3e1a2b3c"]),
@@ -86,7 +87,7 @@ def test_order_is_that_of_the_type(type_: str, ordered: list[str]) -> None:
     keys = [sort_key(type_, text) for text in ordered]
     assert None not in keys
     assert keys == sorted(keys, key=lambda key: key)  # type: ignore[type-var,arg-type,return-value]
-    assert all(a != b for a, b in zip(keys, keys[1:], strict=False))
+    assert len(set(keys)) == len(keys)
 
 
 @pytest.mark.parametrize(

@@ -65,11 +65,8 @@ def run(lake: TestLake) -> list[dict[str, Any]]:
 
 def check(desk: Desk, begin: int, told: list[dict[str, Any]]) -> None:
     assert desk.head() - begin == len(KINDS) * COMMITS, "one snapshot a commit"
-    missing = desk.rows(
-        "SELECT count(*) FROM ducklake_snapshot JOIN ducklake_snapshot_changes USING (snapshot_id) WHERE snapshot_id > %s",
-        begin,
-    )
-    assert missing == [(len(KINDS) * COMMITS,)]
+    labelled = desk.rows("SELECT count(*) FROM ducklake_snapshot_changes WHERE snapshot_id > %s", begin)
+    assert labelled == [(len(KINDS) * COMMITS,)]
     assert desk.one("SELECT count(*), count(DISTINCT snapshot_id) FROM lakemill.publishes") == (
         2 * COMMITS,
         2 * COMMITS,
@@ -84,7 +81,8 @@ def check(desk: Desk, begin: int, told: list[dict[str, Any]]) -> None:
         totals = desk.one("SELECT record_count, next_row_id FROM ducklake_table_stats WHERE table_id = %s", table_id)
         assert totals == (len(put), len(put)), "statistics count every row that was ever put in"
         bounds = desk.one(
-            "SELECT min_value, max_value, contains_null FROM ducklake_table_column_stats WHERE table_id = %s AND column_id = 1",
+            "SELECT min_value, max_value, contains_null FROM ducklake_table_column_stats"
+            " WHERE table_id = %s AND column_id = 1",
             table_id,
         )
         assert bounds == (str(put[0]), str(put[-1]), False)
@@ -97,7 +95,8 @@ def check(desk: Desk, begin: int, told: list[dict[str, Any]]) -> None:
             end = start + count
         assert end == len(put)
         doubled = desk.rows(
-            "SELECT data_file_id FROM ducklake_delete_file WHERE table_id = %s AND end_snapshot IS NULL GROUP BY 1 HAVING count(*) > 1",
+            "SELECT data_file_id FROM ducklake_delete_file"
+            " WHERE table_id = %s AND end_snapshot IS NULL GROUP BY 1 HAVING count(*) > 1",
             table_id,
         )
         assert doubled == [], "one live delete file per data file"

@@ -68,7 +68,10 @@ def ids(desk: Desk, at: int | None = None) -> list[int]:
 
 def known_paths(desk: Desk) -> set[str]:
     table = desk.table()
-    query = "SELECT path FROM ducklake_data_file WHERE table_id = %s UNION ALL SELECT path FROM ducklake_delete_file WHERE table_id = %s"
+    query = (
+        "SELECT path FROM ducklake_data_file WHERE table_id = %s"
+        " UNION ALL SELECT path FROM ducklake_delete_file WHERE table_id = %s"
+    )
     return {table.path + path for (path,) in desk.rows(query, table.id, table.id)}
 
 

@@ -56,8 +56,11 @@ def test_an_append_is_like_an_insert(desk: Desk) -> None:
     assert desk.rows("SELECT record_count, next_row_id FROM ducklake_table_stats WHERE table_id = %s", table_id) == [
         (20, 20)
     ]
-    label = desk.one("SELECT changes_made, author, commit_message, commit_extra_info::json ->> 'data_snapshot',"
-                     " commit_extra_info::json ->> 'publish_id' FROM ducklake_snapshot_changes WHERE snapshot_id = %s", done.snapshot_id)  # fmt: skip
+    label = desk.one(
+        "SELECT changes_made, author, commit_message, commit_extra_info::json ->> 'data_snapshot',"
+        " commit_extra_info::json ->> 'publish_id' FROM ducklake_snapshot_changes WHERE snapshot_id = %s",
+        done.snapshot_id,
+    )
     assert label == (f"inserted_into_table:{table_id}", "me", "hello", "7", str(done.publish_id))
     # stock goes on: insert, delete, update, merge
     desk.duck.execute(f"INSERT INTO t {numbers(200, 210)}")
@@ -82,8 +85,12 @@ def test_snapshot_times_increase_and_file_ids_never_repeat(desk: Desk) -> None:
         "UPDATE ducklake_snapshot SET snapshot_time = now() + interval '1 hour' WHERE snapshot_id = %s", (desk.head(),)
     )
     later = desk.append(numbers(5, 6))
-    (ahead,) = desk.one("SELECT b.snapshot_time - a.snapshot_time FROM ducklake_snapshot a, ducklake_snapshot b"
-                        " WHERE b.snapshot_id = %s AND a.snapshot_id = %s", later.snapshot_id, published[-1].snapshot_id)  # fmt: skip
+    (ahead,) = desk.one(
+        "SELECT b.snapshot_time - a.snapshot_time FROM ducklake_snapshot a, ducklake_snapshot b"
+        " WHERE b.snapshot_id = %s AND a.snapshot_id = %s",
+        later.snapshot_id,
+        published[-1].snapshot_id,
+    )
     assert ahead.total_seconds() == pytest.approx(1e-6)
     desk.conn.execute(
         "UPDATE ducklake_snapshot SET snapshot_time = now() WHERE snapshot_id > %s", (published[-1].snapshot_id - 1,)

@@ -1,7 +1,8 @@
 """One of several writers on shared tables, in a process of its own: ``python -m tests.lake.writer JSON``.
 
-Commits a number of times, as a Lakemill publisher or as stock DuckDB, and prints what it committed as JSON: the ids that
-it put into each table and those that it took out again. What meets a conflict is tried again, as any program would.
+Commits a number of times, as a Lakemill publisher or as stock DuckDB, and prints what it committed as JSON: the ids
+that it put into each table and those that it took out again. What meets a conflict is tried again, as any program
+would.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ reads no row, and it is meant for files of our own writing (whose writer does no
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -16,7 +17,7 @@ from uuid import UUID
 from lakemill.core.commit import DeleteFile, NewFile
 from lakemill.core.schema import Column, blob_bytes
 from lakemill.core.statistics import FLOATS, FileColumn, extreme
-from lakemill.errors import InternalError, StorageUnavailable, WrongType
+from lakemill.errors import InternalError, SqlFailed, StorageUnavailable, WrongType
 from lakemill.lake.duck import Connection, explained
 from lakemill.lake.staging import Staged, StagedDeletes
 from lakemill.lake.target import WriteTarget
@@ -66,7 +67,7 @@ def read_footers(
     if not paths:
         return _checked([], expected_rows)
     leaves = [leaf for column in columns for leaf in parquet_leaves(column)]
-    with explained(), connection.cursor() as reader:
+    with _read_back(), connection.cursor() as reader:
         # not in the lake: there, every statement would first ask PostgreSQL which snapshot it reads
         reader.execute("USE memory")
         files = {row[0]: row[1:] for row in reader.execute(_FILES, [list(paths)]).fetchall()}
@@ -88,6 +89,15 @@ def read_footers(
         ]
         footers.append(Footer(path, rows, size, footer_size, tuple(found)))
     return _checked(footers, expected_rows)
+
+
+@contextmanager
+def _read_back() -> Iterator[None]:
+    try:
+        with explained():
+            yield
+    except SqlFailed as error:  # not what DuckDB takes for a Parquet file
+        raise StorageUnavailable(f"a new file could not be read back: {error.message}") from error
 
 
 def new_files(connection: Connection, staged: Staged, target: WriteTarget) -> tuple[NewFile, ...]:
