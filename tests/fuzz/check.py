@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -87,8 +88,29 @@ def check_history(history: History, lake: Lake, rng: Random, frames: int | None)
         verdict.scans += question.a is None
         verdict.deltas += question.a is not None
         asked.setdefault(plan_key(plan), (plan, []))[1].append(question)
+    check_replaced(history, lake, verdict)
     check_by_spark(history, lake, rng, frames, asked, defaults, verdict)
     return verdict
+
+
+def check_replaced(history: History, lake: Lake, verdict: Verdict) -> None:
+    """A delta over the replacement of a table must be refused for that reason."""
+    found = lake.conn.execute("SELECT snapshot_id FROM ducklake_snapshot ORDER BY 1").fetchall()
+    last: dict[str, dict[int, int]] = defaultdict(dict)
+    for (snapshot,) in found:
+        for name, state in history.truth.states.get(snapshot, {}).items():
+            last[name][state.table_id] = snapshot
+    for name, by_id in last.items():
+        ends = sorted(by_id.values())
+        for a, b in pairwise(ends):
+            try:
+                lake.table(f"main.{name}").plan_delta(a, b)
+            except LakemillError as error:
+                if error.code == "TABLE_REPLACED":
+                    continue
+                verdict.failures.append(f"{name} over ({a}, {b}]: replaced in between, but refused: {error}")
+            else:
+                verdict.failures.append(f"{name} over ({a}, {b}]: replaced in between, and not refused")
 
 
 def check_by_spark(

@@ -8,9 +8,11 @@ excuses Lakemill, and is counted.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 from psycopg.conninfo import make_conninfo
@@ -23,7 +25,7 @@ from tests.fuzz.kinds import count_kinds
 from tests.fuzz.publishes import Publish
 from tests.fuzz.sandbox import Sandbox
 from tests.fuzz.stock import wrong_answers
-from tests.fuzz.truth import State, Truth, difference
+from tests.fuzz.truth import Bag, Column, State, Truth, difference
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -92,7 +94,11 @@ def accept(it: Machine, done: Publish) -> None:
         history.failures.append(f"after {done.kind} stock can't read the head: {first_line(error)}")
         return
     states = dict(last)
-    states[done.table] = State(last[done.table].table_id, last[done.table].columns, done.expected)
+    now = seen[done.table]
+    if now.table_id != last[done.table].table_id:  # a new generation: same columns, other ids
+        states[done.table] = State(now.table_id, now.columns, renumbered(done.expected, last[done.table], now))
+    else:
+        states[done.table] = State(now.table_id, last[done.table].columns, done.expected)
     for name, state in states.items():
         if seen[name].rows != state.rows:
             off = difference(seen[name].rows, state.rows)
@@ -102,6 +108,35 @@ def accept(it: Machine, done: Publish) -> None:
                 f"e.g. {next(iter(off.items()))}; columns {[(c.name, c.type) for c in state.columns]}"
             )
     history.truth.states[head] = states
+
+
+def renumbered(rows: Bag, old: State, new: State) -> Bag:
+    """Rows whose struct fields go by the old generation's ids, by the new one's."""
+    ids = {before.id: after.id for before, after in zip(walk(old.columns), walk(new.columns), strict=True)}
+    places = list(zip(old.columns, new.columns, strict=True))
+
+    def value(column: Column, item: Any) -> Any:
+        if item is None:
+            return None
+        match column.type:
+            case "struct":
+                fields = {child.id: child for child in column.children}
+                return tuple((ids[key], value(fields[key], inner)) for key, inner in item)
+            case "list":
+                return tuple(value(column.children[0], inner) for inner in item)
+            case "map":
+                return tuple(sorted(((k, value(column.children[1], v)) for k, v in item), key=repr))
+        return item
+
+    return Counter(
+        {tuple(value(o, item) for (o, _), item in zip(places, row, strict=True)): n for row, n in rows.items()}
+    )
+
+
+def walk(columns: Sequence[Column]) -> Iterator[Column]:
+    for column in columns:
+        yield column
+        yield from walk(column.children)
 
 
 # ---------------------------------------------------------------- the verdict

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from typing import TYPE_CHECKING, Any
 
-from lakemill.core.commit import Intent, SwapGeneration
+from lakemill.core.commit import AddFiles, Intent
+from lakemill.lake.tables import build_generation
 from lakemill.runtime.upkeep import compact
+from lakemill.runtime.write import writing
 from tests.fuzz import statements
 from tests.fuzz.history import Machine
 from tests.fuzz.sandbox import fetch
@@ -51,7 +54,7 @@ class Publish:
 
 def draw(it: Machine, lake: Lake, name: str) -> Publish:
     model, state = it.models[name], it.history.truth.states[it.box.head()][name]
-    makers = (append, append, delete, delete, merge, merge, replace, compaction, compaction)
+    makers = (append, append, delete, delete, merge, merge, replace, compaction, compaction, swap)
     return it.rng.choice(makers)(it, lake, model, state)
 
 
@@ -126,6 +129,25 @@ def compaction(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
     return Publish("Lakemill compact", model.name, (sql,), state.rows, lambda: compact(lake, f"main.{model.name}"))
 
 
+def swap(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
+    """A new generation of the table, with the same columns under new ids, takes its name together with its rows."""
+    start, end = it.numbers[model.name].take(it.rng.randint(1, 30))
+    select = statements.rows(model, it.rng, start, end)
+    expected = canonical_rows(state.columns, fetch(it.reader, select))
+
+    def run() -> None:
+        old = table(lake, model).describe()
+        generation = build_generation(lake.duck, lake.conn, "main", model.name, old.columns)
+        updates, requirements = generation.takes_name(old.id)
+        with writing(lake.table(f'main."{generation.table.name}"')) as attempt:
+            added = AddFiles(generation.table.id, attempt.files(frame(it, lake, model, select)))
+            lake.publisher.publish(Intent(uuid.uuid4(), (added, *updates), requirements, author="fuzz"))
+        it.models[model.name] = replace_fields(model, partitioned=False)
+
+    sql = f"CREATE OR REPLACE TABLE {model.table} AS {select}"
+    return Publish("Lakemill generation", model.name, (sql,), expected, run)
+
+
 def table(lake: Lake, model: Model) -> Any:
     return lake.table(f'main."{model.name}"')
 
@@ -148,11 +170,3 @@ def shown(type_: Type) -> str:
             return f"{shown(element)}[]"
         case MapOf(key, value):
             return f"MAP({shown(key)}, {shown(value)})"
-
-
-def swap(lake: Lake, schema_id: int, name: str, old: int, new: int, base: Sequence[Any] = ()) -> Any:
-    """Give a generation table the name, as a publish."""
-    intent = Intent(
-        uuid.uuid4(), (SwapGeneration(schema_id, "main", name, old, new),), tuple(base), author="fuzz", message="swap"
-    )
-    return lake.publisher.publish(intent)
