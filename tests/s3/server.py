@@ -9,9 +9,11 @@ Nothing here imports lakemill: the server must not share a mistake with what it 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -118,6 +120,12 @@ def _identities(folder: Path) -> Path:
     return path
 
 
+def _end_with_us() -> None:
+    """In the child: Linux ends it with us, also when a run is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def _answers(endpoint: str) -> bool:
     try:
         with urllib.request.urlopen(endpoint, timeout=2):
@@ -156,7 +164,7 @@ def started(folder: Path) -> Iterator[S3Server]:
     ]  # fmt: skip
     endpoint = f"http://127.0.0.1:{ports[2 * names.index('s3')]}"
     with (folder / "weed.out").open("wb") as out:
-        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, start_new_session=True)
+        process = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, preexec_fn=_end_with_us)
         try:
             deadline = time.monotonic() + START_SECONDS
             while not _answers(endpoint):
