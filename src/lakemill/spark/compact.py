@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +22,12 @@ from pyspark.sql import types as t
 
 from lakemill.core.compact import CompactPlan, Group, SortKey
 from lakemill.core.schema import ROW_ID_FIELD, ROW_ID_NAME, SNAPSHOT_FIELD, SNAPSHOT_NAME, Column
-from lakemill.errors import InternalError
+from lakemill.errors import InternalError, LakemillError
 from lakemill.lake.compaction import MergedFile
-from lakemill.lake.staging import JOB_FOLDER, Storage
+from lakemill.lake.staging import JOB_FOLDER, StagedDeletes, Storage
 from lakemill.lake.target import WriteTarget
 from lakemill.spark import types
+from lakemill.spark.changes import read_diff, stage_diff
 from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id
 from lakemill.spark.deletes import FILE_ID, POSITION, write_deletes
 from lakemill.spark.deletes import STAMP as DELETED_BY
@@ -54,28 +56,56 @@ def write_merged(
     """Write the merged files and their delete files of these groups, all of one version of the columns."""
     columns = groups[0].columns
     sort = [key for key in plan.sort if any(column.id == key.column.id for column in columns)]
-    with explained_write():
-        kept = _kept_rows(spark, groups, [key.column for key in sort])
-        order = Window.partitionBy(_GROUP).orderBy(*_order(sort))
-        placed = kept.withColumn(_PLACE, F.row_number().over(order).cast("bigint") - 1)
-        expected = _sums(placed, _GROUP, deletes=True)
-        paths = _write(spark, plan, groups, columns, sort, target, storage)
-        _check(spark, paths, expected)
-    deleted = {group: paths[group] for group, found in expected.items() if found.deletes}
-    positions = placed.where(F.col(_AT).isNotNull()).select(
-        F.col(_GROUP).alias(FILE_ID), F.col(_PLACE).alias(POSITION), F.col(_AT).alias(DELETED_BY)
-    )
-    written = write_deletes(positions, target, deleted, storage, stamped=True) if deleted else []
-    delete_paths = {found.data_file_id: found for found in written}
+    kept = _kept_rows(spark, groups, [key.column for key in sort])
+    order = Window.partitionBy(_GROUP).orderBy(*_order(sort))
+    place = F.row_number().over(order).cast("bigint") - 1
+    with _once(spark, kept.select(_GROUP, _ROW_ID, STAMP, _AT, place.alias(_PLACE)), groups, target, storage) as placed:
+        with explained_write():
+            expected = _sums(placed, _GROUP, deletes=True)
+            paths = _write(spark, plan, groups, columns, sort, target, storage)
+            _check(spark, paths, expected)
+        deletes = _write_deletes(placed, expected, paths, target, storage)
     for number, group in enumerate(groups):
         found = expected.get(number, _Sum(0, 0, group.begin))
-        delete = delete_paths.get(number)
+        delete = deletes.get(number)
         if found.deletes != (delete.positions if delete else 0):
             raise InternalError(f"{found.deletes} positions were to be written, not {delete and delete.positions}")
         path = delete.file.path if delete else None
         yield MergedFile(
             group, paths.get(number), found.rows, found.last_stamp, path, found.deletes, found.first_delete
         )
+
+
+@contextmanager
+def _once(
+    spark: SparkSession, placed: DataFrame, groups: Sequence[Group], target: WriteTarget, storage: Storage
+) -> Iterator[DataFrame]:
+    """Every kept row's place, computed once where several things derive from it: where there are deletes."""
+    if not any(source.deleted for group in groups for source in group.sources):
+        yield placed
+        return
+    folder = f"{target.path}{JOB_FOLDER}{uuid.uuid4()}/"
+    try:
+        schema = stage_diff(placed, folder)
+        yield read_diff(spark, folder, schema)
+    finally:
+        with suppress(LakemillError, OSError):  # else upkeep removes them as orphans
+            storage.remove(storage.list(folder))
+            storage.sweep(folder)
+
+
+def _write_deletes(
+    placed: DataFrame, expected: dict[int, _Sum], paths: dict[int, str], target: WriteTarget, storage: Storage
+) -> dict[int, StagedDeletes]:
+    """The delete files of the merged files, by group."""
+    deleted = {group: paths[group] for group, found in expected.items() if found.deletes}
+    if not deleted:
+        return {}
+    positions = placed.where(F.col(_AT).isNotNull()).select(
+        F.col(_GROUP).alias(FILE_ID), F.col(_PLACE).alias(POSITION), F.col(_AT).alias(DELETED_BY)
+    )
+    written = write_deletes(positions, target, deleted, storage, stamped=True)
+    return {found.data_file_id: found for found in written}
 
 
 # ---------------------------------------------------------------- reading
