@@ -27,6 +27,7 @@ from lakemill.lake.inlined import inlined_table
 from lakemill.lake.publish import Publisher
 from lakemill.lake.scan import Lakefront, Recorded, count_rows, expected_change, plan_delta, plan_scan
 from lakemill.lake.stamps import Stamps
+from lakemill.lake.storage import Storage, open_storage
 from lakemill.runtime import write
 from lakemill.settings import Settings
 from lakemill.spark import session
@@ -100,6 +101,11 @@ class Lake:
             self.settings.publish,
             catalog_schema=self.settings.lake.catalog_schema,
         )
+
+    @cached_property
+    def storage(self) -> Storage:
+        """Where the lake's files are."""
+        return open_storage(self.settings.data_path, self.settings.s3)
 
     @property
     def spark(self) -> SparkSession:

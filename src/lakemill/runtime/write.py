@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from lakemill.core.commit import (
     AddFiles,
@@ -30,7 +30,7 @@ from lakemill.errors import BadArgument, LakemillError, OutcomeUnknown, PublishC
 from lakemill.lake.footer import new_deletes, new_files
 from lakemill.lake.scan import scan_in
 from lakemill.lake.staging import JOB_FOLDER
-from lakemill.lake.storage import open_storage
+from lakemill.lake.storage import StagingStorage
 from lakemill.lake.target import WriteTarget, read_target
 from lakemill.spark.changes import DELETE, INSERT, OPERATION, UPDATE, count_by_file, merge_diff, read_diff, stage_diff
 from lakemill.spark.deletes import FILE_ID as DELETES_FILE_ID
@@ -68,8 +68,8 @@ class Writing:
     staged: list[str] = field(default_factory=list)
 
     @property
-    def storage(self) -> Any:
-        return open_storage(self.lake.settings.data_path, self.lake.settings.s3).staging()
+    def storage(self) -> StagingStorage:
+        return self.lake.storage.staging()
 
     def scratch(self) -> str:
         """A folder of this attempt below the table's, for the diff."""
