@@ -103,10 +103,6 @@ class Catalog:
     def columns(self, table_id: int, at: int) -> tuple[Column, ...]:
         return build_columns(self._all("columns", table=table_id, at=at))
 
-    def partition_columns(self, table_id: int, at: int) -> list[tuple[int, int, str]]:
-        """(partition id, column id, transform) per key; empty for a table without partitions."""
-        return self._all("partition_columns", table=table_id, at=at)
-
     def options(self, table: TableAt) -> dict[str, str]:
         """The lake's options as they hold for a table: its own win over its schema's, those over the lake's."""
         return dict(self._all("options", schema=table.schema_id, table=table.id))

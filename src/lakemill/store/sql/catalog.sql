@@ -144,13 +144,6 @@ SELECT EXISTS (SELECT FROM {table});
 -- whether the catalog has this table
 SELECT to_regclass(quote_ident(%(name)s)) IS NOT NULL;
 
--- name: partition_columns
--- by which columns and transforms a table is partitioned at a snapshot
-SELECT p.partition_id, c.column_id, c.transform
-FROM ducklake_partition_info p JOIN ducklake_partition_column c USING (partition_id, table_id)
-WHERE p.table_id = %(table)s AND p.begin_snapshot <= %(at)s AND (p.end_snapshot IS NULL OR p.end_snapshot > %(at)s)
-ORDER BY c.partition_key_index;
-
 -- name: options
 -- the lake's options as they hold for a table: its own, its schema's, the lake's
 SELECT key, value FROM ducklake_metadata
