@@ -108,6 +108,12 @@ def test_a_dsn_that_answers_nothing(lakemill: Lakemill, tmp_path: Path, silent: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_database_that_is_not_there(lakemill: Lakemill, tmp_path: Path, postgres: str) -> None:
+    ran = lakemill("init", tmp_path / "lake", "--postgres", f"{postgres} dbname=nix_da")
+    ran.failed("STORE_UNAVAILABLE", 5, about='database "nix_da" does not exist', remedy="create the database")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_old_postgresql(lakemill: Lakemill, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lakemill.store.db.OLDEST_SERVER", 990000)
     ran = lakemill("init", tmp_path / "lake", "--postgres", database)

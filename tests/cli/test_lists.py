@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lakemill.errors import DeleteInDoubt
 from lakemill.lake import duck
 from tests.cli.conftest import Lakemill
 from tests.conftest import MakeLake, TestLake
@@ -27,6 +28,29 @@ def test_tables(lakemill: Lakemill, lake: TestLake) -> None:
     past = lakemill(lake, "tables", "s.*", "--at", 1, "--format", "json").json
     assert [(row["table"], row["rows"]) for row in past] == [("s.big", 100)]
     assert "no tables match nix*" in lakemill(lake, "tables", "nix*").out
+
+
+def test_rows_that_live_in_the_catalog_count(lakemill: Lakemill, make_lake: MakeLake) -> None:
+    lake = make_lake(inline=10)
+    lakemill(lake, "sql", "CREATE TABLE t AS SELECT i FROM range(100) r(i)")
+    lakemill(lake, "sql", "INSERT INTO t VALUES (100), (101)")
+    lakemill(lake, "sql", "DELETE FROM t WHERE i IN (0, 100)")
+    for at, rows in ((1, 100), (2, 102), (3, 100)):
+        assert lakemill(lake, "tables", "--at", at, "--format", "json").json[0]["rows"] == rows
+
+
+def test_a_table_that_spark_cannot_read_is_listed(
+    lakemill: Lakemill, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise DeleteInDoubt("nobody knows")
+
+    lake = make_lake()
+    lakemill(lake, "sql", "CREATE TABLE t AS SELECT 1 AS id")
+    lakemill(lake, "sql", "DELETE FROM t")
+    monkeypatch.setattr("lakemill.runtime.open.Table.count", refused)
+    assert lakemill(lake, "tables", "--at", 1, "--format", "json").json[0]["rows"] is None
+    assert lakemill(lake, "tables", "--format", "json").json[0]["rows"] == 0
 
 
 def test_snapshots(lakemill: Lakemill, lake: TestLake) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from fnmatch import fnmatch
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakemill.cli.options import FormatOption, given
 from lakemill.cli.output import Format, size
+from lakemill.errors import LakemillError
+
+if TYPE_CHECKING:
+    from lakemill.lake.listing import ListedTable
+    from lakemill.runtime.open import Lake
 
 
 def command(
@@ -36,8 +41,7 @@ def command(
             name = f"{found.schema}.{found.name}"
             if pattern is not None and not (fnmatch(name, pattern) or fnmatch(found.name, pattern)):
                 continue
-            quoted = f'"{found.schema}"."{found.name}"'
-            count = lake.table(quoted).count(snapshot.id) if found.kind == "table" else None
+            count = found.rows if found.rows is not None else _count(lake, found, snapshot.id)
             shown_size = size(found.bytes) if output.format is Format.TABLE else found.bytes
             rows.append([name, found.kind, found.columns, count, found.files, found.delete_files, shown_size])
     output.rows(
@@ -45,3 +49,13 @@ def command(
         rows,
         empty="no tables" if pattern is None else f"no tables match {pattern}",
     )
+
+
+def _count(lake: Lake, table: ListedTable, at: int) -> int | None:
+    """Visible rows; None where they can't be told, which is no reason not to list the table."""
+    if table.kind != "table":
+        return None
+    try:
+        return lake.table(f'"{table.schema}"."{table.name}"').count(at)
+    except LakemillError:
+        return None

@@ -1,7 +1,7 @@
 """What is in a lake, as lists for people: its tables and views at a snapshot, and its newest snapshots.
 
-Reads the catalog only, for the command line and later surfaces. Counting visible rows is ``lake/scan.py``'s, since a
-delete's timing can be in doubt.
+Reads the catalog only, for the command line and later surfaces. Counting the visible rows of the past is left to
+``lake/scan.py``, since a delete's timing can be in doubt.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class ListedTable:
     files: int | None = None
     bytes: int | None = None
     delete_files: int | None = None
+    rows: int | None = None
+    """Visible rows, where the files alone tell: at the newest snapshot, and nothing inlined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,16 @@ class ListedSnapshot:
 def list_tables(conn: psycopg.Connection[Any], schema: str, at: int) -> list[ListedTable]:
     """Tables, then views, by name."""
     with conn.transaction():
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         _search(conn, schema)
         tables = conn.execute(QUERIES["tables"].compose(), {"at": at}).fetchall()
         views = conn.execute(QUERIES["views"].compose(), {"at": at}).fetchall()
+        ((head,),) = conn.execute(QUERIES["newest"].compose()).fetchall()
     listed = [
-        ListedTable(schema_name, name, "table", columns, files, size, deletes)
-        for schema_name, name, _, columns, files, size, deletes in tables
+        ListedTable(
+            schema_name, name, "table", columns, files, size, deletes, rows if at == head and not inlined else None
+        )
+        for schema_name, name, _, columns, files, size, deletes, rows, inlined in tables
     ]
     return listed + [ListedTable(schema_name, name, "view") for schema_name, name in views]
 

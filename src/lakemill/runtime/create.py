@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lakemill.errors import BadArgument, LakeExists, NoLake, Unwritable
+from lakemill.errors import BadArgument, LakeExists, NoLake, StoreUnavailable, Unwritable
 from lakemill.lake import duck
 from lakemill.lake.catalog import reading
 from lakemill.lake.storage import PROBE, Storage, open_storage
@@ -107,12 +108,21 @@ def _catalog(
 
 def _existing(settings: Settings, dsn: str) -> str | None:
     """The data path of the lake that the database holds, if any; one that we can't use is refused."""
-    with db.connect(dsn, connect_timeout=settings.lake.connect_timeout.total_seconds()) as conn:
+    with _connected(settings, dsn) as conn:
         try:
             with reading(conn, settings.lake.catalog_schema) as catalog:
                 return catalog.data_path
         except NoLake:
             return None
+
+
+def _connected(settings: Settings, dsn: str) -> db.Connection:
+    try:
+        return db.connect(dsn, connect_timeout=settings.lake.connect_timeout.total_seconds())
+    except StoreUnavailable as error:
+        if re.search(r'database "[^"]*" does not exist', error.message):
+            error.remedy = "create the database first; its owner should be the user that the DSN names"
+        raise
 
 
 def _embedded(settings: Settings, undo: ExitStack) -> str:

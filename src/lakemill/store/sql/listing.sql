@@ -1,20 +1,24 @@
 -- What `lakemill tables` and `lakemill snapshots` list. The search_path is the catalog's schema.
 
 -- name: tables
--- tables at a snapshot, with what their files hold
+-- tables at a snapshot, with what their files hold; whether rows or deletes of them may live in the catalog itself
 SELECT s.schema_name, t.table_name, t.table_id,
        (SELECT count(*) FROM ducklake_column c
         WHERE c.table_id = t.table_id AND c.parent_column IS NULL
           AND c.begin_snapshot <= %(at)s AND (c.end_snapshot IS NULL OR c.end_snapshot > %(at)s)),
-       f.files, f.bytes, d.files
+       f.files, f.bytes, d.files, f.rows - d.rows,
+       EXISTS (SELECT FROM ducklake_inlined_data_tables i WHERE i.table_id = t.table_id)
+         OR to_regclass('ducklake_inlined_delete_' || t.table_id) IS NOT NULL
 FROM ducklake_table t
 JOIN ducklake_schema s USING (schema_id)
 CROSS JOIN LATERAL (
-  SELECT count(*) AS files, coalesce(sum(file_size_bytes), 0)::bigint AS bytes FROM ducklake_data_file x
+  SELECT count(*) AS files, coalesce(sum(file_size_bytes), 0)::bigint AS bytes,
+         coalesce(sum(record_count), 0)::bigint AS rows
+  FROM ducklake_data_file x
   WHERE x.table_id = t.table_id AND x.begin_snapshot <= %(at)s
     AND (x.end_snapshot IS NULL OR x.end_snapshot > %(at)s)) f
 CROSS JOIN LATERAL (
-  SELECT count(*) AS files FROM ducklake_delete_file x
+  SELECT count(*) AS files, coalesce(sum(delete_count), 0)::bigint AS rows FROM ducklake_delete_file x
   WHERE x.table_id = t.table_id AND x.begin_snapshot <= %(at)s
     AND (x.end_snapshot IS NULL OR x.end_snapshot > %(at)s)) d
 WHERE t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
@@ -43,3 +47,7 @@ FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
 WHERE t.table_id = ANY(%(ids)s)
 ORDER BY t.table_id, t.begin_snapshot DESC, s.begin_snapshot DESC;
 
+
+-- name: newest
+-- the newest snapshot's id
+SELECT max(snapshot_id) FROM ducklake_snapshot;
