@@ -24,7 +24,6 @@ class Report:
     failed: list[tuple[str, int, list[str], list[str]]] = field(default_factory=list)
 
     def add(self, history: History, verdict: Verdict, kinds: Counter[str]) -> None:
-        self.histories[history.kind] += 1
         self.snapshots += len(history.truth.states)
         self.questions.update(scans=verdict.scans, deltas=verdict.deltas, frames=verdict.frames)
         self.operations.update(history.operations)
@@ -33,11 +32,11 @@ class Report:
         self.refused_by_lakemill.update(verdict.refused)
         self.lost.update(shorten(why) for _, why in history.truth.lost.values())
         if failures := history.failures + verdict.failures:
-            self.failed.append((history.kind, history.seed, failures, history.log))
+            self.fail(history.kind, history.seed, failures, history.log)
 
-    def fail(self, kind: str, seed: int, why: str) -> None:
-        self.histories[kind] += 1
-        self.failed.append((kind, seed, [why], []))
+    def fail(self, kind: str, seed: int, failures: list[str], log: list[str]) -> None:
+        print(f"✗ {kind} {seed}: {failures[0][:LINE]}", flush=True)
+        self.failed.append((kind, seed, failures, log))
 
     def text(self, verbose: bool = False) -> str:
         lines = [

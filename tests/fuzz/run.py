@@ -37,20 +37,20 @@ def run(kinds: Sequence[str], histories: int, seed: int, options: Options) -> Re
     seeds = range(seed, seed + histories)
     if "stock" in kinds:
         for number, written in generate(seeds, options.server, options.root, options.jobs):
+            count(report, "stock")
             if isinstance(written, History):
                 check_stock(written, report, options)
             elif written == "aborted":
-                report.histories["stock"] += 1
                 report.lost["the extension aborted its process"] += 1
             else:
-                report.fail("stock", number, written)
+                report.fail("stock", number, [written], [])
     if "mixed" in kinds:
         for number in seeds:
+            count(report, "mixed")
             try:
                 check_mixed(number, report, options)
             except Exception:
-                report.fail("mixed", number, last_lines())
-            progress(report)
+                report.fail("mixed", number, [last_lines()], [])
     return report
 
 
@@ -61,21 +61,19 @@ def check_stock(history: History, report: Report, options: Options) -> None:
             verdict = check_history(history, lake, Random(history.seed), options.frames)
             report.add(history, verdict, count_kinds(lake.conn))
     except Exception:
-        history.failures.append(last_lines())
-        report.histories[history.kind] += 1
-        report.failed.append((history.kind, history.seed, history.failures, history.log))
+        report.fail(history.kind, history.seed, [*history.failures, last_lines()], history.log)
     if not (options.keep and len(report.failed) > failed):
         forget(history, options.server)
-    progress(report)
+
+
+def count(report: Report, kind: str) -> None:
+    report.histories[kind] += 1
+    done = sum(report.histories.values())
+    if done % 20 == 0:
+        print(f"… {done} histories, {len(report.failed)} failed", flush=True)
 
 
 def last_lines() -> str:
     """The end of the exception in hand: what it says, and where."""
     text = traceback.format_exc(limit=-4).strip().splitlines()
     return " | ".join(line.strip() for line in reversed(text[1:]))[:2000]
-
-
-def progress(report: Report) -> None:
-    done = sum(report.histories.values())
-    if done % 20 == 0:
-        print(f"… {done} histories, {len(report.failed)} failed", flush=True)
