@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,19 +55,18 @@ def command(
             _print(console, number, shown)
             status.update("Spark starts in the background …" if number == 2 else "…")
     console.print(f"[bold]That was it.[/bold] The lake is in {folder}; go on with:\n")
-    for line in (
-        f"lakemill -C {folder} snapshots",
-        f"lakemill -C {folder} changes orders --from 1",
-        f'lakemill -C {folder} sql "FROM orders LIMIT 5"',
-        f"lakemill -C {folder} attach",
-    ):
-        console.print(f"  [green]{line}[/green]", soft_wrap=True)
+    for words in ("snapshots", "changes orders --from 1", 'sql "FROM orders LIMIT 5"', "attach"):
+        console.print(f"  [green]{_program()} -C {folder} {words}[/green]", soft_wrap=True)
     console.print()
 
 
-def _is_terminal() -> bool:
-    import sys
+def _program() -> str:
+    """The command as the user can type it: `make demo` has it in the clone's own environment."""
+    program = Path(sys.argv[0])
+    return str(program.relative_to(Path.cwd())) if program.is_relative_to(Path.cwd()) else "lakemill"
 
+
+def _is_terminal() -> bool:
     return sys.stdout.isatty()
 
 

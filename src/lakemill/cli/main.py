@@ -7,6 +7,7 @@ appears only with ``--debug`` or ``LAKEMILL_DEBUG=1``. Each command is a module 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -128,6 +129,9 @@ def _abandon_stdout() -> None:
 
 def app() -> None:
     """What the installed command calls."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ─ or → gets ? instead of a failure
     sys.exit(run(sys.argv[1:]))
 
 
