@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from lakemill.errors import InternalError
 from lakemill.runtime import upkeep
 from lakemill.runtime.open import Lake
 from lakemill.store import db
@@ -327,6 +328,24 @@ def test_a_delete_that_comes_in_between_wins(history, monkeypatch):
     monkeypatch.undo()
     history.compact()
     history.check()
+
+
+def test_a_job_that_fails_leaves_nothing_behind(history, monkeypatch):
+    history.run("CREATE TABLE t (id INT)")
+    for part in range(2):
+        history.run(f"INSERT INTO t SELECT i FROM range({part * 10}, {part * 10 + 10}) r(i)")
+    history.run("DELETE FROM t WHERE id = 5")
+
+    def fail(*_):
+        raise InternalError("not the right rows")
+
+    monkeypatch.setattr("lakemill.spark.compact._check", fail)
+    with pytest.raises(InternalError):
+        upkeep.compact(history.lake, "t")
+    assert not upkeep.orphans(history.lake, dry_run=True).done
+    assert history.files()[0] == 2
+    assert history.lake.conn.execute("SELECT count(*) FROM lakemill.pins").fetchone() == (0,)
+    history.check(spark=False)
 
 
 def test_files_of_lakemill_s_own_publishes(history):

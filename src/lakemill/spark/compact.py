@@ -63,8 +63,14 @@ def write_merged(
         with explained_write():
             expected = _sums(placed, _GROUP, deletes=True)
             paths = _write(spark, plan, groups, columns, sort, target, storage)
-            _check(spark, paths, expected)
-        deletes = _write_deletes(placed, expected, paths, target, storage)
+        try:
+            with explained_write():
+                _check(spark, paths, expected)
+            deletes = _write_deletes(placed, expected, paths, target, storage)
+        except BaseException:
+            with suppress(LakemillError, OSError):
+                storage.remove(paths.values())
+            raise
     for number, group in enumerate(groups):
         found = expected.get(number, _Sum(0, 0, group.begin))
         delete = deletes.get(number)
@@ -84,10 +90,17 @@ def _once(
     if not any(source.deleted for group in groups for source in group.sources):
         yield placed
         return
-    folder = f"{target.path}{JOB_FOLDER}{uuid.uuid4()}/"
-    try:
+    with _job(target, storage) as folder:
         schema = stage_diff(placed, folder)
         yield read_diff(spark, folder, schema)
+
+
+@contextmanager
+def _job(target: WriteTarget, storage: Storage) -> Iterator[str]:
+    """A folder of its own below the table's; what is still in it at the end goes."""
+    folder = f"{target.path}{JOB_FOLDER}{uuid.uuid4()}/"
+    try:
+        yield folder
     finally:
         with suppress(LakemillError, OSError):  # else upkeep removes them as orphans
             storage.remove(storage.list(folder))
@@ -212,19 +225,18 @@ def _write(
     internal = ((_ROW_ID, ROW_ID_NAME, ROW_ID_FIELD), (STAMP, SNAPSHOT_NAME, SNAPSHOT_FIELD))
     out = [F.col(f"__f{c.id}").alias(c.name, metadata={types.FIELD_ID: c.id}) for c in columns]
     out += [F.col(name).alias(known, metadata={types.FIELD_ID: field_id}) for name, known, field_id in internal]
-    job = f"{JOB_FOLDER}{uuid.uuid4()}/"
     options = {**write_options(target.options), "maxRecordsPerFile": "0"}
     laid = rows.select(*out, F.col(_GROUP))
-    laid.write.options(**options).partitionBy(_GROUP).parquet(writer_path(target.path + job))
     moves, paths = [], dict[int, str]()
-    for path in storage.list(target.path + job):
-        number = int(path.split(f"/{_GROUP}=")[1].split("/")[0])
-        if number in paths:
-            raise InternalError(f"Spark wrote two files for one group of {plan.table.full_name}")
-        paths[number] = f"{_folder(groups[number], target)}{JOB_FOLDER}{uuid.uuid4()}.parquet"
-        moves.append((path, paths[number]))
-    storage.move(moves)
-    storage.sweep(target.path + job)
+    with _job(target, storage) as job:
+        laid.write.options(**options).partitionBy(_GROUP).parquet(writer_path(job))
+        for path in storage.list(job):
+            number = int(path.split(f"/{_GROUP}=")[1].split("/")[0])
+            if number in paths:
+                raise InternalError(f"Spark wrote two files for one group of {plan.table.full_name}")
+            paths[number] = f"{_folder(groups[number], target)}{JOB_FOLDER}{uuid.uuid4()}.parquet"
+            moves.append((path, paths[number]))
+        storage.move(moves)
     return paths
 
 
