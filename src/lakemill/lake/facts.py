@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from lakemill.core.commit import Intent, SameColumns, SamePartition
+from lakemill.core.commit import Intent, SameColumns
 from lakemill.core.conflict import Facts, wanted_bases, wanted_names
 from lakemill.core.schema import NameMap, build_columns, build_name_map
 from lakemill.core.statistics import TableColumn
@@ -45,8 +45,8 @@ def take(
 ) -> Taken:
     """Begin the transaction, take the commit lock, and read the facts."""
     wanted = _wanted(intent, rows)
-    names = ["begin", "set_timeouts", *(["set_transaction_timeout"] if timeouts["transaction_ms"] else [])]
-    names += ["take_snapshot", "take_publish_id", "newest_two", *wanted]
+    limits = "set_timeouts_17" if timeouts["transaction_ms"] else "set_timeouts"
+    names = ["begin", limits, "take_snapshot", "take_publish_id", "newest_two", *wanted]
     asked = {**timeouts, **staging.values, **_parameters(intent, rows)}
     calls = [Call(name, asked, staging.relation("expected") if name == "stale_files" else None) for name in names]
     answers = dict(zip(names, statements.run(cursor, calls), strict=True))
@@ -72,14 +72,12 @@ def _wanted(intent: Intent, rows: Rows) -> list[str]:
         wanted += ["snapshots_since", "labels_since"]
     if SameColumns in kinds:
         wanted.append("live_columns")
-    if SamePartition in kinds:
-        wanted.append("live_partitions")
     if wanted_names(intent):
         wanted.append("name_holders")
     if rows["expected"]:
         wanted.append("stale_files")
     if rows.added:
-        wanted += ["table_statistics", "column_statistics"]
+        wanted.append("column_statistics")
     if rows.mappings:
         wanted.append("name_mappings")
     return wanted
@@ -116,16 +114,16 @@ def _facts(snapshot_id: int, answers: Mapping[str, Sequence[tuple[Any, ...]]]) -
         counts=dict(answers.get("snapshots_since", ())),
         live=frozenset(row[0] for row in answers["live_tables"]),
         columns={table_id: build_columns(found) for table_id, found in columns.items()},
-        partitions=dict(answers.get("live_partitions", ())),
+        partitions={row[0]: row[1] for row in answers["live_tables"] if row[1] is not None},
         names=names,
         stale_files=tuple(row[0] for row in answers.get("stale_files", ())),
     )
 
 
 def _statistics(answers: Mapping[str, Answer]) -> dict[int, dict[int, TableColumn]]:
-    if "table_statistics" not in answers:
+    if "column_statistics" not in answers:
         return {}
-    found: dict[int, dict[int, TableColumn]] = {row[0]: {} for row in answers["table_statistics"].rows}
+    found: dict[int, dict[int, TableColumn]] = {row[0]: {} for row in answers["live_tables"].rows if row[2]}
     for table_id, *column in answers["column_statistics"].rows:
         if table_id in found:
             found[table_id][column[0]] = TableColumn(*column)

@@ -150,7 +150,7 @@ _VALUE_ERRORS = ("CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_INVALID_IN
 def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
     text = str(error)
     if REFUSED in text:
-        told = text[text.index(REFUSED) + len(REFUSED) + 2 :].splitlines()[0]
+        told = text[text.index(REFUSED) + len(REFUSED) + 2 :].splitlines()[0].partition(" SQLSTATE")[0]
         return WrongType(told, remedy="change these values, or the column's type")
     for condition in _VALUE_ERRORS:
         if condition in text:

@@ -12,9 +12,13 @@ SELECT set_config('search_path', %(search_path)s::text, true),
        set_config('statement_timeout', %(statement_ms)s::text, true),
        set_config('lock_timeout', %(lock_ms)s::text, true);
 
--- name: set_transaction_timeout
--- PostgreSQL 17 and newer: also ends a publisher that is busy for too long
-SELECT set_config('transaction_timeout', %(transaction_ms)s::text, true);
+-- name: set_timeouts_17
+-- the same for PostgreSQL 17 and newer, which can also end a publisher that is busy for too long
+SELECT set_config('search_path', %(search_path)s::text, true),
+       set_config('idle_in_transaction_session_timeout', %(idle_ms)s::text, true),
+       set_config('statement_timeout', %(statement_ms)s::text, true),
+       set_config('lock_timeout', %(lock_ms)s::text, true),
+       set_config('transaction_timeout', %(transaction_ms)s::text, true);
 
 -- name: take_snapshot
 -- the next snapshot row: its primary key is the commit lock that every writer of the lake shares
@@ -51,18 +55,16 @@ FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_i
 WHERE s.snapshot_id > %(base)s AND (c.changes_made IS NULL OR c.changes_made ~ %(table_pattern)s);
 
 -- name: live_tables
--- which of the tables are there now
-SELECT table_id FROM ducklake_table WHERE table_id = ANY(%(table_ids)s::bigint[]) AND end_snapshot IS NULL;
+-- which of the tables are there now, with their partition spec, and whether they have statistics
+SELECT t.table_id, p.partition_id, EXISTS (SELECT FROM ducklake_table_stats s WHERE s.table_id = t.table_id)
+FROM ducklake_table t
+LEFT JOIN ducklake_partition_info p ON p.table_id = t.table_id AND p.end_snapshot IS NULL
+WHERE t.table_id = ANY(%(table_ids)s::bigint[]) AND t.end_snapshot IS NULL;
 
 -- name: live_columns
 -- their columns now
 SELECT table_id, column_id, column_name, column_type, initial_default, default_value, nulls_allowed, parent_column
 FROM ducklake_column WHERE table_id = ANY(%(table_ids)s::bigint[]) AND end_snapshot IS NULL ORDER BY table_id, column_order;
-
--- name: live_partitions
--- their partition specs now
-SELECT table_id, partition_id FROM ducklake_partition_info
-WHERE table_id = ANY(%(table_ids)s::bigint[]) AND end_snapshot IS NULL;
 
 -- name: name_holders
 -- live tables and views of these names; names are the same in any case
@@ -83,13 +85,8 @@ WHERE f.data_file_id IS NULL
        <> CASE WHEN e.delete_file_id IS NULL THEN '{{}}'::bigint[] ELSE ARRAY[e.delete_file_id] END)
 LIMIT 10;
 
--- name: table_statistics
--- row and size totals of the tables that get files
-SELECT table_id, record_count, next_row_id, file_size_bytes FROM ducklake_table_stats
-WHERE table_id = ANY(%(table_ids)s::bigint[]);
-
 -- name: column_statistics
--- and their column statistics
+-- column statistics of the tables that get files
 SELECT table_id, column_id, contains_null, contains_nan, min_value, max_value FROM ducklake_table_column_stats
 WHERE table_id = ANY(%(table_ids)s::bigint[]);
 
