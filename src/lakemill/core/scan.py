@@ -123,6 +123,9 @@ class ReadPlan:
     inlined_deletes: tuple[InlinedDelete, ...] = ()
     inlined_rows: tuple[InlinedRows, ...] = ()
     mappings: Mapping[int, tuple[NameMap, ...]] = field(default_factory=dict)
+    absent: Mapping[str, frozenset[int]] = field(
+        default_factory=dict
+    )  # path → columns (of those asked for) that it lacks
     pruned: int = 0  # files left out because their statistics exclude the predicate
 
     @property

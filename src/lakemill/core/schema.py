@@ -225,6 +225,11 @@ def stored_default(column: Column) -> str | None:
     return f"CAST('{_escape_spark(text)}' AS {stored_type(column)})"
 
 
+def filled_by_us(column: Column) -> bool:
+    """Whether Spark's vectorised reader can't put the initial default into files without the column: binary ones."""
+    return column.initial_default is not None and column.type in ("uuid", "blob")
+
+
 def blob_bytes(text: str) -> bytes:
     r"""DuckDB writes a blob as text with ``\xNN`` for what is not printable ASCII."""
     out = bytearray()

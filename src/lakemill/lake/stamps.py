@@ -20,6 +20,9 @@ _STAMPS = """SELECT filename, _ducklake_internal_snapshot_id AS stamp, count(*)
 FROM read_parquet($files, filename = true, union_by_name = true) GROUP BY ALL"""
 
 
+_FIELD_IDS = "SELECT DISTINCT file_name, field_id FROM parquet_schema($files) WHERE field_id IN (SELECT unnest($ids))"
+
+
 class Stamps:
     """Stamps by path: ``{stamp: rows}``, empty for a file without stamps."""
 
@@ -39,3 +42,12 @@ class Stamps:
                 for path, stamp, rows in cursor.execute(_STAMPS, {"files": have}).fetchall():
                     self._known[path][stamp] = rows
         return {path: self._known[path] for path in paths}
+
+    def lacking(self, paths: Sequence[str], columns: Sequence[int]) -> dict[str, frozenset[int]]:
+        """Which of these columns each file lacks, by its footer."""
+        lacks = {path: set(columns) for path in paths}
+        if lacks and columns:
+            found = self._duck.cursor().execute(_FIELD_IDS, {"files": list(lacks), "ids": list(columns)}).fetchall()
+            for path, column in found:
+                lacks[path].discard(column)
+        return {path: frozenset(missing) for path, missing in lacks.items() if missing}

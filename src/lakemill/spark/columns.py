@@ -18,6 +18,7 @@ from lakemill.core.schema import (
     Column,
     NameMap,
     converts,
+    filled_by_us,
     quote_spark,
     stored_default,
     stored_type,
@@ -27,11 +28,20 @@ from lakemill.spark import types
 STAMP, OWN_ROW_ID = "__stamp", "__own_row_id"
 
 
-def by_id(columns: Sequence[Column], *, stamped: bool, row_ids: bool) -> tuple[t.StructType, list[Expr]]:
+def by_id(
+    columns: Sequence[Column], *, stamped: bool, row_ids: bool, absent: frozenset[int] | None = None
+) -> tuple[t.StructType, list[Expr]]:
+    """``absent``: columns that these files are known to lack and whose default is ours to fill; None: not asked."""
     fields, values = [], []
     for column in columns:
         metadata: dict[str, object] = {types.FIELD_ID: column.id}
-        if (default := stored_default(column)) is not None:
+        default = stored_default(column)
+        if absent is not None and default is not None and filled_by_us(column):
+            if column.id in absent:
+                values.append(_show(F.expr(default), column))
+                continue
+            default = None
+        if default is not None:
             metadata |= {"EXISTS_DEFAULT": default, "CURRENT_DEFAULT": default}
         fields.append(t.StructField(f"__f{column.id}", types.stored(column, ids=True), True, metadata))
         values.append(_show(F.col(f"__f{column.id}"), column))

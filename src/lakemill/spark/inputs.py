@@ -43,6 +43,7 @@ class _Kind:
     at_b: bool
     stamped: bool
     deletes: bool
+    absent: frozenset[int]  # columns that the files lack and whose default the reader can't fill
     copy: int  # 0 for the first registration of a path, 1 for the second: one scan reads a path once
 
 
@@ -109,7 +110,9 @@ def _kinds(plan: ReadPlan) -> dict[_Kind, list[FileRead]]:
         file = read.file
         ends = [end for live, end in ((read.at_a, plan.a), (read.at_b, plan.b)) if live and end is not None]
         stamped = file.partial_max is not None and any(file.partial_max > end for end in ends)
-        kind = _Kind(file.mapping_id, read.at_a, read.at_b, stamped, file.id in with_deletes, copies[file.path])
+        absent = plan.absent.get(file.path, frozenset()) if file.mapping_id is None else frozenset()
+        copy, deletes = copies[file.path], file.id in with_deletes
+        kind = _Kind(file.mapping_id, read.at_a, read.at_b, stamped, deletes, absent, copy)
         copies[file.path] += 1
         kinds[kind].append(read)
     return kinds
@@ -119,7 +122,7 @@ def _read_kind(spark: SparkSession, plan: ReadPlan, kind: _Kind, reads: list[Fil
     files = [read.file for read in reads]
     columns = plan.table.columns
     if kind.mapping is None:
-        schema, values = by_id(columns, stamped=kind.stamped, row_ids=located)
+        schema, values = by_id(columns, stamped=kind.stamped, row_ids=located, absent=kind.absent)
         constants: list[tuple[Column, str]] = []
     else:
         schema, values, constants = by_name(columns, plan.mappings[kind.mapping])
