@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -280,3 +283,50 @@ def test_delete_files(desk: Desk, spark: Any, by_driver: bool) -> None:
     assert desk.stock(f"SELECT count(*) FROM t AT (VERSION => {before})") == [(200,)]
     desk.duck.execute("DELETE FROM t WHERE a = 5")
     assert desk.stock("SELECT a FROM t ORDER BY a") == [row for row in kept if row != (5,)]
+
+
+CONNECT = """
+import sys, uuid
+from pathlib import Path
+from lakemill.core.commit import AddFiles, DeletePositions
+from lakemill.lake.footer import new_deletes, new_files
+from lakemill.settings import Settings
+from lakemill.spark import session
+from lakemill.spark.deletes import write_deletes
+from lakemill.spark.outputs import write_files
+from tests.conftest import TestLake
+from tests.publishing import one_desk
+
+settings = Settings.load(Path(sys.argv[1]), {"lake.postgres": sys.argv[2], "spark.remote": "local[2]"})
+spark = session.start(settings)
+assert "connect" in type(spark).__module__
+with one_desk(TestLake(settings, sys.argv[2], settings.data_path)) as desk:
+    table_id = desk.make("id BIGINT, u UUID, s STRUCT(a INTEGER, b VARCHAR), l INTEGER[], k VARCHAR", by="k")
+    frame = spark.sql("SELECT id, '8f14e45f-ceea-467f-a8d3-5d1f3e1a2b3c' AS u, array(1, NULL) AS l,"
+                      " named_struct('b', 'x', 'a', cast(id AS int)) AS s, if(id % 2 = 0, 'e', 'o') AS k FROM range(10)")
+    target = desk.target()
+    staged = write_files(frame, target)
+    desk.publish(AddFiles(table_id, new_files(desk.duck, staged, target)), requires=target.requirements)
+    files = {id_: path for id_, path, _ in desk.data_files()}
+    positions = spark.createDataFrame([(id_, 0) for id_ in files], "data_file_id bigint, position bigint")
+    for limit in (10, 0):
+        staged = write_deletes(positions, target, files, driver_positions=limit)
+    desk.publish(DeletePositions(table_id, new_deletes(desk.duck, staged, {})))
+    print(desk.stock("SELECT count(*), sum(s.a), min(l), count(u) FROM t"))
+session.stop()
+"""
+
+
+@pytest.mark.slow
+def test_the_same_through_spark_connect(postgres: str, tmp_path: Path) -> None:
+    """In a process of its own: one has only one session."""
+    with one_lake(postgres, tmp_path / "connect") as lake:
+        told = subprocess.run(
+            [sys.executable, "-c", CONNECT, str(lake.settings.root), lake.dsn],
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert told.stdout.splitlines()[-1].startswith("[(8, ")
+    assert told.stdout.splitlines()[-1].endswith("[1, None], 8)]")

@@ -67,9 +67,8 @@ def read_footers(
     if not paths:
         return _checked([], expected_rows)
     leaves = [leaf for column in columns for leaf in parquet_leaves(column)]
+    # a cursor is not in the lake: there, every statement would first ask PostgreSQL which snapshot it reads
     with _read_back(), connection.cursor() as reader:
-        # not in the lake: there, every statement would first ask PostgreSQL which snapshot it reads
-        reader.execute("USE memory")
         files = {row[0]: row[1:] for row in reader.execute(_FILES, [list(paths)]).fetchall()}
         chunks: dict[tuple[str, int], list[Chunk]] = {}
         for name, index, place, *figures in reader.execute(_CHUNKS, [list(paths)]).fetchall():
