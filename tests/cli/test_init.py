@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lakemill.errors import CatalogInconsistent
 from lakemill.lake import duck
 from lakemill.lake.comparison import OLD
 from lakemill.settings import Settings
@@ -157,15 +158,38 @@ def _reads(connection: duck.Connection) -> list[list[tuple[object, ...]]]:
     return found
 
 
+def _differs(*_: object) -> None:
+    raise CatalogInconsistent("the copy is not the same")
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("catalog_file", ["duckdb"], indirect=True)
+@pytest.mark.parametrize(
+    ("broken", "by", "code"),
+    [
+        ("transfer.POSTGRES_TYPES", {"BIGINT": "smallint"}, 2),  # a value does not fit: the copy fails
+        ("transfer._stored", _interrupted, 130),  # inside the copy's transaction
+        ("transfer.require_equal_rows", _differs, 3),  # the comparison says no
+        ("transfer._give_place", _interrupted, 130),  # at the very end
+    ],
+)
 def test_a_move_that_fails_leaves_nothing(
-    lakemill: Lakemill, catalog_file: Path, tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+    lakemill: Lakemill,
+    catalog_file: Path,
+    tmp_path: Path,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: str,
+    by: object,
+    code: int,
 ) -> None:
-    # a copy that differs must never become the lake
-    monkeypatch.setattr("lakemill.lake.transfer.POSTGRES_TYPES", {"BIGINT": "smallint"})
+    monkeypatch.setattr(f"lakemill.lake.{broken}", by)
     root = tmp_path / "lake"
     ran = lakemill("init", root, "--from", catalog_file, "--postgres", database)
-    assert ran.code != 0
+    assert ran.code == code, ran.err
     assert not root.exists()
     with db.connect(database) as conn:
         query = "SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"

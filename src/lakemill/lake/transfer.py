@@ -74,13 +74,18 @@ def move_catalog(settings: Settings, dsn: str, source: Path) -> Moved:
     """Copy the catalog in `source` to the database of `dsn`, into the schema of the settings."""
     kind = _kind(source)
     staging = f"lakemill_move_{secrets.token_hex(4)}"
-    with duck.connect(settings, dsn, attach=False) as connection, db.connect(dsn) as conn:
-        for name in ("ducklake", "postgres_scanner", *(("sqlite_scanner",) if kind == "sqlite" else ())):
+    extensions = ("ducklake", "postgres_scanner", *(("sqlite_scanner",) if kind == "sqlite" else ()))
+    with _reasons(source), duck.connect(settings, dsn, attach=False) as connection:
+        names, data_path = _peek(connection, kind, source)
+    # the lake's own data path decides whether DuckDB needs S3
+    there = settings.model_copy(update={"lake": settings.lake.model_copy(update={"data_path": data_path})})
+    with duck.connect(there, dsn, attach=False) as connection, db.connect(dsn) as conn:
+        for name in extensions:
             duck.load_extension(connection, name)
         with _reasons(source):
-            names, data_path = _attach_source(connection, kind, source)
+            _attach_source(connection, kind, source, data_path)
             tables = [_table(connection, name) for name in names]
-        with duck.explained(), _removed_on_failure(conn, staging):
+        with duck.explained(), _removed_on_failure(conn, connection, staging):
             _attach(connection, dsn, staging, data_path)
             connection.execute(f"DETACH {NEW}")
             for table in tables:
@@ -116,17 +121,17 @@ def _kind(source: Path) -> str:
     raise BadArgument(f"{source} is neither a DuckDB nor an SQLite file", place="--from", remedy=wanted)
 
 
-def _attach_source(connection: duck.Connection, kind: str, source: Path) -> tuple[list[str], str]:
-    """Attach the old lake; the tables of its catalog, and its data path, made absolute."""
-    path = str(source.resolve())
+def _peek(connection: duck.Connection, kind: str, source: Path) -> tuple[list[str], str]:
+    """The tables of the old catalog, and its data path, made absolute; a lake that can't be moved is refused."""
+    if kind == "sqlite":
+        duck.load_extension(connection, "sqlite_scanner")
     option = "READ_ONLY, TYPE sqlite" if kind == "sqlite" else "READ_ONLY"
-    connection.execute(f"ATTACH {duck.literal(path)} AS peek ({option})")
+    connection.execute(f"ATTACH {duck.literal(str(source.resolve()))} AS peek ({option})")
     listed = connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'peek'").fetchall()
     tables = sorted(row[0] for row in listed if row[0].startswith("ducklake_"))
     if "ducklake_metadata" not in tables:
         raise UnsupportedLake(f"{source} holds no DuckLake catalog", place="--from", remedy="name a catalog's file")
     about = dict(connection.execute("SELECT key, value FROM peek.ducklake_metadata WHERE scope IS NULL").fetchall())
-    connection.execute("DETACH peek")
     if about.get("version") != FORMAT:
         raise UnsupportedLake(
             f"the lake has DuckLake format {about.get('version')}, Lakemill moves {FORMAT}",
@@ -135,11 +140,13 @@ def _attach_source(connection: duck.Connection, kind: str, source: Path) -> tupl
         )
     if about.get("encrypted") == "true":
         raise UnsupportedLake("the lake is encrypted, Spark can't read it", place="--from", remedy="use it with DuckDB")
-    data_path = _absolute(about["data_path"], source)
-    place = duck.literal(("ducklake:sqlite:" if kind == "sqlite" else "ducklake:") + path)
+    return tables, _absolute(about["data_path"], source)
+
+
+def _attach_source(connection: duck.Connection, kind: str, source: Path, data_path: str) -> None:
+    place = duck.literal(("ducklake:sqlite:" if kind == "sqlite" else "ducklake:") + str(source.resolve()))
     options = f"READ_ONLY, DATA_PATH {duck.literal(data_path)}, OVERRIDE_DATA_PATH true"
     connection.execute(f"ATTACH {place} AS {OLD} ({options})")
-    return tables, data_path
 
 
 def _absolute(data_path: str, source: Path) -> str:
@@ -268,9 +275,10 @@ def _give_place(conn: psycopg.Connection[Any], staging: str, schema: str) -> Non
 
 
 @contextmanager
-def _removed_on_failure(conn: psycopg.Connection[Any], schema: str) -> Iterator[None]:
+def _removed_on_failure(conn: psycopg.Connection[Any], connection: duck.Connection, schema: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        connection.close()  # its open transaction would hold what is removed here
         conn.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
         raise
