@@ -39,6 +39,15 @@ def test_rows_that_live_in_the_catalog_count(lakemill: Lakemill, make_lake: Make
         assert lakemill(lake, "tables", "--at", at, "--format", "json").json[0]["rows"] == rows
 
 
+def test_odd_names(lakemill: Lakemill, make_lake: MakeLake) -> None:
+    lake = make_lake(inline=10)
+    lakemill(lake, "sql", """CREATE SCHEMA "a.b"; CREATE TABLE "a.b"."it's ""x""" AS SELECT 1 AS "c d\"\"e\"""")
+    assert [(row["table"], row["rows"]) for row in lakemill(lake, "tables", "--format", "json").json] == [
+        ('a.b.it\'s "x"', 1)
+    ]
+    assert lakemill(lake, "upkeep", "compact", "--dry-run").code == 0
+
+
 def test_a_table_that_spark_cannot_read_is_listed(
     lakemill: Lakemill, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,3 +63,8 @@ def taught(function: Callable[..., object]) -> str:
 def given(context: typer.Context) -> Given:
     found = context.find_object(Given)
     return found if found is not None else Given()
+
+
+def quoted(name: str) -> str:
+    """A part of a table's name, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'

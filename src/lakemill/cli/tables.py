@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemill.cli.options import FormatOption, given
+from lakemill.cli.options import FormatOption, given, quoted
 from lakemill.cli.output import Format, size
 from lakemill.errors import LakemillError
 
@@ -56,6 +56,6 @@ def _count(lake: Lake, table: ListedTable, at: int) -> int | None:
     if table.kind != "table":
         return None
     try:
-        return lake.table(f'"{table.schema}"."{table.name}"').count(at)
+        return lake.table(f"{quoted(table.schema)}.{quoted(table.name)}").count(at)
     except LakemillError:
         return None

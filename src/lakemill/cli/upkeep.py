@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemill.cli.options import DryRunOption, FormatOption, given, taught
+from lakemill.cli.options import DryRunOption, FormatOption, given, quoted, taught
 from lakemill.cli.output import Format, Output, size
 from lakemill.errors import BadArgument
 
@@ -44,7 +44,7 @@ def compact(
     output = given(context).output(format_)
     with given(context).lake() as lake:
         listed = list_tables(lake.conn, lake.settings.lake.catalog_schema, lake.snapshot().id)
-        every = [f'"{found.schema}"."{found.name}"' for found in listed if found.kind == "table"]
+        every = [f"{quoted(found.schema)}.{quoted(found.name)}" for found in listed if found.kind == "table"]
         _tell(output, *(upkeep.compact(lake, name, dry_run=dry_run) for name in ([table] if table else every)))
 
 

@@ -12,6 +12,7 @@ It wires settings, PostgreSQL, DuckDB and Spark together, each opened when first
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -246,15 +247,12 @@ class Delta:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """``orders`` or ``sales.orders``; parts in double quotes may hold dots."""
-    parts, quoted = [""], False
-    for char in name.strip():
-        if char == '"':
-            quoted = not quoted
-        elif char == "." and not quoted:
-            parts.append("")
-        else:
-            parts[-1] += char
-    if quoted or len(parts) > 2 or not all(parts):
+    """``orders`` or ``sales.orders``; parts in double quotes may hold dots, and quotes written twice."""
+    match = re.fullmatch(rf"(?:({_PART})\.)?({_PART})", name.strip())
+    if match is None:
         raise BadArgument(f"{name!r} is not a table name", remedy="write table or schema.table")
-    return ("main", parts[0]) if len(parts) == 1 else (parts[0], parts[1])
+    schema, table = (part and (part[1:-1].replace('""', '"') if part[0] == '"' else part) for part in match.groups())
+    return schema or "main", table
+
+
+_PART = r'"(?:[^"]|"")+"|[^".]+'
