@@ -19,6 +19,7 @@ from lakemill.lake.catalog import reading
 from lakemill.lake.footer import new_deletes, new_files
 from lakemill.lake.publish import More, Published, Publisher
 from lakemill.lake.staging import Staged, StagedDeletes, StagedFile
+from lakemill.lake.storage import open_storage
 from lakemill.lake.target import WriteTarget, read_target
 from lakemill.settings import Settings
 from lakemill.store import db
@@ -55,6 +56,7 @@ class Desk:
         migrate(self.conn)
         self.duck = lake.duck()
         self.publisher = Publisher(lake.dsn, **options)
+        self.storage = open_storage(lake.data_path, lake.settings.s3).staging()
 
     def close(self) -> None:
         self.publisher.close()

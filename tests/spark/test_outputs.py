@@ -84,7 +84,7 @@ def desk(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[De
 
 def append(desk: Desk, frame: Any, name: str = "t", **options: Any) -> int:
     target = desk.target(name)
-    files = new_files(desk.duck, write_files(frame, target, **options), target)
+    files = new_files(desk.duck, write_files(frame, target, desk.storage, **options), target)
     intent = Intent(uuid.uuid4(), (AddFiles(target.table_id, files),), target.requirements)
     return desk.publisher.publish(intent).snapshot_id
 
@@ -262,7 +262,7 @@ def test_row_ids_can_be_kept(desk: Desk, spark: Any) -> None:
 def test_an_empty_frame_leaves_no_file(desk: Desk, spark: Any) -> None:
     desk.make("a BIGINT")
     target = desk.target()
-    staged = write_files(spark.range(0).selectExpr("id AS a"), target)
+    staged = write_files(spark.range(0).selectExpr("id AS a"), target, desk.storage)
     assert staged.rows == 0
     assert new_files(desk.duck, staged, target) == ()
 
@@ -276,7 +276,7 @@ def test_delete_files(desk: Desk, spark: Any, by_driver: bool) -> None:
     before = desk.head()
     taken = [(id_, pos) for id_ in files for pos in (99, 3, 3, 0)]
     positions = spark.createDataFrame(taken, "data_file_id bigint, position bigint")
-    staged = write_deletes(positions, desk.target(), files, driver_positions=10_000 if by_driver else 1)
+    staged = write_deletes(positions, desk.target(), files, desk.storage, driver_positions=10_000 if by_driver else 1)
     desk.publish(DeletePositions(desk.table().id, new_deletes(desk.duck, staged, {})))
     kept = [(i,) for i in range(200) if i % 100 not in (0, 3, 99)]
     assert desk.stock("SELECT a FROM t ORDER BY a") == kept
@@ -303,14 +303,15 @@ assert "connect" in type(spark).__module__
 with one_desk(TestLake(settings, sys.argv[2], settings.data_path)) as desk:
     table_id = desk.make("id BIGINT, u UUID, s STRUCT(a INTEGER, b VARCHAR), l INTEGER[], k VARCHAR", by="k")
     frame = spark.sql("SELECT id, '8f14e45f-ceea-467f-a8d3-5d1f3e1a2b3c' AS u, array(1, NULL) AS l,"
-                      " named_struct('b', 'x', 'a', cast(id AS int)) AS s, if(id % 2 = 0, 'e', 'o') AS k FROM range(10)")
+                      " named_struct('b', 'x', 'a', cast(id AS int)) AS s, if(id % 2 = 0, 'e', 'o') AS k"
+                      " FROM range(10)")
     target = desk.target()
-    staged = write_files(frame, target)
+    staged = write_files(frame, target, desk.storage)
     desk.publish(AddFiles(table_id, new_files(desk.duck, staged, target)), requires=target.requirements)
     files = {id_: path for id_, path, _ in desk.data_files()}
     positions = spark.createDataFrame([(id_, 0) for id_ in files], "data_file_id bigint, position bigint")
     for limit in (10, 0):
-        staged = write_deletes(positions, target, files, driver_positions=limit)
+        staged = write_deletes(positions, target, files, desk.storage, driver_positions=limit)
     desk.publish(DeletePositions(table_id, new_deletes(desk.duck, staged, {})))
     print(desk.stock("SELECT count(*), sum(s.a), min(l), count(u) FROM t"))
 session.stop()

@@ -23,7 +23,7 @@ from lakemill.core.schema import (
     SNAPSHOT_NAME,
 )
 from lakemill.errors import InternalError
-from lakemill.lake.staging import JOB_FOLDER, LocalStorage, StagedDeletes, StagedFile, Storage
+from lakemill.lake.staging import JOB_FOLDER, StagedDeletes, StagedFile, Storage
 from lakemill.lake.target import WriteTarget
 from lakemill.spark import types
 from lakemill.spark.outputs import explained_write, write_options, writer_path
@@ -37,7 +37,7 @@ def write_deletes(
     positions: DataFrame,
     target: WriteTarget,
     paths: Mapping[int, str],
-    storage: Storage | None = None,
+    storage: Storage,
     *,
     stamped: bool = False,
     driver_positions: int = DRIVER_POSITIONS,
@@ -46,7 +46,6 @@ def write_deletes(
 
     ``stamped``: each position also carries the snapshot that deleted it (column ``snapshot_id``), for merged files.
     """
-    storage = storage or LocalStorage()
     names = [FILE_ID, POSITION, *([STAMP] if stamped else [])]
     chosen = positions.select(*[F.col(name).cast("bigint").alias(name) for name in names])
     chosen = chosen.groupBy(FILE_ID, POSITION).agg(F.min(STAMP).alias(STAMP)) if stamped else chosen.distinct()

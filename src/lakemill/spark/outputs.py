@@ -23,7 +23,7 @@ from lakemill.core.partition import PartitionSpec, folder
 from lakemill.core.schema import ROW_ID_FIELD, ROW_ID_NAME, SNAPSHOT_FIELD, SNAPSHOT_NAME, quote_spark
 from lakemill.errors import EngineLost, InternalError, LakemillError, StorageUnavailable, Unwritable, WrongType
 from lakemill.lake import s3_errors
-from lakemill.lake.staging import JOB_FOLDER, LocalStorage, Staged, StagedFile, Storage
+from lakemill.lake.staging import JOB_FOLDER, Staged, StagedFile, Storage
 from lakemill.lake.target import WriteOptions, WriteTarget
 from lakemill.spark import types
 from lakemill.spark.casting import REFUSED, fit
@@ -37,7 +37,7 @@ _ROWS = "rows"
 def write_files(
     frame: DataFrame,
     target: WriteTarget,
-    storage: Storage | None = None,
+    storage: Storage,
     *,
     row_ids: str | None = None,
     snapshot_ids: str | None = None,
@@ -47,7 +47,6 @@ def write_files(
     ``row_ids`` names a column of the frame whose values the rows keep as their row ids, ``snapshot_ids`` one with the
     snapshots that a merge must remember; a file with either holds only such rows.
     """
-    storage = storage or LocalStorage()
     also = [name for name in (row_ids, snapshot_ids) if name is not None]
     columns = fit(frame, target.columns, also=also)
     mapping = target.mapping
