@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 
+import lakemill
 from lakemill.core.commit import AddFiles
 from lakemill.errors import OutcomeUnknown, PublishTimedOut
 from lakemill.lake import publish as publishing
 from lakemill.lake import upkeep
 from lakemill.lake.publish import STEPS, Publisher
 from lakemill.lake.storage import open_storage
+from lakemill.runtime.write import writing
 from tests.conftest import TestLake
 from tests.publishing import Desk, one_desk, one_lake
 from tests.wire import DELAY, Fault, cut_wire
@@ -208,3 +210,39 @@ def test_ctrl_c_leaves_nothing_half_done(desk: Desk) -> None:
     assert not thread.is_alive(), "the transaction is over"
     assert desk.head() == before + 1
     assert ids(desk) == [-1, *BEFORE]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_ctrl_c_at_commit_leaves_files_and_connection_sound(desk: Desk, committed: bool) -> None:
+    """It may have happened: the files stay, and nothing goes on inside the old transaction."""
+
+    class Interrupted(Publisher):
+        def _commit(self, cursor: Any) -> None:
+            Interrupted._commit = Publisher._commit  # type: ignore[method-assign]
+            if committed:
+                super()._commit(cursor)
+            raise KeyboardInterrupt
+
+    before, publish_id = desk.head(), uuid.uuid4()
+    files = desk.stage("SELECT range::INTEGER AS id, 'new' AS s FROM range(1000, 1010)")
+    desk.publisher.close()
+    desk.publisher = Interrupted(desk.lake.dsn)
+    with pytest.raises(KeyboardInterrupt):
+        desk.publish(AddFiles(desk.table().id, files), publish_id=publish_id)
+    assert desk.publisher.settle(publish_id) == (before + 1 if committed else None)
+    again = desk.stage("SELECT range::INTEGER AS id, 'new' AS s FROM range(2000, 2001)")
+    desk.publish(AddFiles(desk.table().id, again))
+    assert ids(desk) == [*BEFORE, *(range(1000, 1010) if committed else ()), 2000]
+
+
+def test_ctrl_c_while_publishing_removes_no_file(desk: Desk) -> None:
+    with lakemill.open(desk.lake.settings) as lake:
+        for publishing in (True, False):
+            file = Path(desk.table().path) / f"staged-{publishing}.parquet"
+            file.write_bytes(b"x")
+            with pytest.raises(KeyboardInterrupt), writing(lake.table("t")) as attempt:  # noqa: PT012
+                attempt.staged.append(str(file))
+                attempt.publishing = publishing
+                raise KeyboardInterrupt
+            assert file.exists() == publishing
+            file.unlink(missing_ok=True)

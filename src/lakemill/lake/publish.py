@@ -208,13 +208,16 @@ class Publisher:
         except psycopg.Error as error:
             self.close()
             raise _Failed(Failure.COMMIT_UNANSWERED, error) from error
+        except BaseException:  # Ctrl-C: it may or may not have happened, and this connection must not go on from there
+            self.close()
+            raise
         if cursor.statusmessage != "COMMIT":  # an aborted transaction answers COMMIT with ROLLBACK, without an error
             raise _Failed(Failure.SERIALIZATION, PublishTimedOut("the server rolled the publish back"))
 
     # ------------------------------------------------------------ around it
     def _connection(self) -> psycopg.Connection[Any]:
-        if self._conn is not None and (self._conn.closed or self._conn.broken):
-            self._conn = None
+        if self._conn is not None and self._conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            self.close()  # lost, or left inside a transaction that must not be continued
         if self._conn is None:
             conn = self._connect()
             if not conn.autocommit or conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:

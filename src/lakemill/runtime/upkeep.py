@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from lakemill.core.compact import CompactPlan, Group
-from lakemill.errors import OutcomeUnknown, PublishConflict
+from lakemill.errors import LakemillError, OutcomeUnknown, PublishConflict
 from lakemill.lake import expiry, upkeep
 from lakemill.lake.compaction import MergedFile, merge_by_stock, merge_intent, plan_compact
 from lakemill.lake.storage import Storage, open_storage
@@ -87,6 +87,7 @@ def _merge(lake: Lake, plan: CompactPlan, groups: Sequence[Group], target: Write
     ttl = lake.settings.upkeep.orphan_age
     schema = lake.settings.lake.catalog_schema
     merged: list[MergedFile] = []
+    publishing = False
     with pins.pinned(lake.conn, plan.base, "compact", plan.table.full_name, ttl, catalog_schema=schema):
         try:
             merged += write_merged(lake.spark, plan, groups, target, storage)
@@ -94,7 +95,7 @@ def _merge(lake: Lake, plan: CompactPlan, groups: Sequence[Group], target: Write
             return lake.publisher.publish(intent).snapshot_id
         except OutcomeUnknown:
             raise  # the files may be published: they stay
-        except BaseException:
+        except LakemillError:  # nothing was published; after anything else, such as Ctrl-C at COMMIT, it may have been
             storage.remove([path for one in merged for path in (one.path, one.delete_path) if path is not None])
             raise
 

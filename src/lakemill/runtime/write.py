@@ -66,6 +66,7 @@ class Writing:
     lake: Lake
     state: State
     staged: list[str] = field(default_factory=list)
+    publishing: bool = False
 
     @property
     def storage(self) -> StagingStorage:
@@ -89,6 +90,7 @@ class Writing:
         table_id = self.state.table.id
         requirements: list[Requirement] = [NoConflict(table_id, base, purpose), *self.state.target.requirements]
         intent = Intent(uuid.uuid4(), tuple(updates), tuple(requirements), author="lakemill", message=message)
+        self.publishing = True
         return self.lake.publisher.publish(intent, more)
 
 
@@ -109,8 +111,7 @@ def replace(
 
     ``base`` is the snapshot that the frame was computed from: a change of the table since then is a conflict.
     """
-    flush_inlined(table)
-    with writing(table) as attempt:
+    with writing(table, changes=True) as attempt:
         table_id = attempt.state.table.id
         ended = tuple(read.file.id for read in attempt.state.plan.files)
         files = attempt.files(frame)
@@ -125,14 +126,13 @@ def delete(table: Table, where: str, *, message: str | None = None, more: More |
     """Remove the rows that meet a Spark SQL condition. None when there are none."""
 
     def once() -> Published | None:
-        with writing(table) as attempt:
+        with writing(table, changes=True) as attempt:
             hits = table.frame(attempt.state.plan, where, located=True).select(FILE_ID, POSITION)
             with diff_of(attempt, hits) as diff:
                 updates = _deletes(attempt, diff)
             told = message or f"delete rows of {attempt.state.table.full_name}"
             return attempt.publish(updates, Purpose.CHANGE, attempt.state.snapshot.id, told, more)
 
-    flush_inlined(table)
     return _replanned(once)
 
 
@@ -155,7 +155,7 @@ def merge(
         raise BadArgument("a merge needs at least one key column", remedy='name them: merge(frame, on=["id"])')
 
     def once() -> Published | None:
-        with writing(table) as attempt:
+        with writing(table, changes=True) as attempt:
             state = attempt.state
             known = {column.name.lower() for column in state.table.columns}
             if unknown := [name for name in on if name.lower() not in known]:
@@ -168,7 +168,6 @@ def merge(
             told = message or f"merge into {state.table.full_name}"
             return attempt.publish(updates, Purpose.CHANGE, state.snapshot.id, told, more)
 
-    flush_inlined(table)
     return _replanned(once)
 
 
@@ -213,22 +212,21 @@ def _deletes(attempt: Writing, hits: DataFrame) -> list[Update]:
 
 # ---------------------------------------------------------------- around a write
 @contextmanager
-def writing(table: Table) -> Iterator[Writing]:
-    """The state to start from; what was staged is removed unless the publish happened or may have happened."""
-    lake = table.lake
-    with lake.catalog() as catalog:
-        snapshot = catalog.head()
-        found = catalog.table(table.schema, table.name, snapshot.id)
-        plan = scan_in(catalog, lake.front.stamps, found, snapshot)
-        target = read_target(lake.conn, found)
-    attempt = Writing(lake, State(snapshot, found, target, plan))
+def writing(table: Table, *, changes: bool = False) -> Iterator[Writing]:
+    """The state to start from; what was staged is removed unless the publish happened or may have happened.
+
+    With ``changes`` it holds no inlined rows or deletes, because what is taken out is named by file and position.
+    """
+    attempt = Writing(table.lake, _files_only(table) if changes else _state(table))
     try:
         yield attempt
     except OutcomeUnknown:
         raise
-    except BaseException:
-        with suppress(LakemillError, OSError):  # the failure itself matters more; upkeep removes orphans
-            attempt.storage.remove(attempt.staged)
+    except BaseException as error:
+        # Ctrl-C during COMMIT: the files may be published, so they stay; upkeep removes them if they are orphans
+        if isinstance(error, LakemillError) or not attempt.publishing:
+            with suppress(LakemillError, OSError):  # the failure itself matters more; upkeep removes orphans
+                attempt.storage.remove(attempt.staged)
         raise
 
 
@@ -245,14 +243,26 @@ def diff_of(attempt: Writing, frame: DataFrame) -> Iterator[DataFrame]:
             attempt.storage.sweep(folder)
 
 
-def flush_inlined(table: Table) -> None:
-    """Rows and deletes that live in the catalog become files first: positions are of files."""
+def _state(table: Table) -> State:
     lake = table.lake
     with lake.catalog() as catalog:
-        found = catalog.table(table.schema, table.name, catalog.head().id)
-        if not catalog.has_inlined(found.id):
-            return
-    lake.sql("CALL ducklake_flush_inlined_data('lake', schema_name => ?, table_name => ?)", [found.schema, found.name])
+        snapshot = catalog.head()
+        found = catalog.table(table.schema, table.name, snapshot.id)
+        plan = scan_in(catalog, lake.front.stamps, found, snapshot)
+        return State(snapshot, found, read_target(lake.conn, found), plan)
+
+
+def _files_only(table: Table) -> State:
+    """A state all of whose rows and deletes are in files; others may inline more while we flush, so we look again."""
+    for _ in range(ATTEMPTS):
+        state = _state(table)
+        if not state.plan.inlined_rows and not state.plan.inlined_deletes:
+            return state
+        table.lake.sql(
+            "CALL ducklake_flush_inlined_data('lake', schema_name => ?, table_name => ?)",
+            [state.table.schema, state.table.name],
+        )
+    raise PublishConflict(f"others keep writing inlined rows to {table.schema}.{table.name}")
 
 
 def _replanned(once: Callable[[], T]) -> T:
