@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lakemill
-from lakemill.errors import CatalogInconsistent, DeleteInDoubt, UnsupportedLake, UnsupportedType
+from lakemill.errors import BadArgument, CatalogInconsistent, DeleteInDoubt, UnsupportedLake, UnsupportedType
 from lakemill.lake.scan import Recorded
 from lakemill.spark.paths import reader_path, spark_uri
 from tests.conftest import MakeLake, make_lakes
@@ -309,6 +309,12 @@ def test_a_delta_fails_closed(story: Story, code: str, statements: list[str], re
     assert caught.value.remedy
 
 
+def test_a_delta_goes_forward(story: Story) -> None:
+    head = story.tell("CREATE TABLE t (i INT)", "INSERT INTO t VALUES (1)")
+    with pytest.raises(BadArgument):
+        story.table.delta(head, head - 1)
+
+
 def test_a_delta_opens_only_what_changed(story: Story) -> None:
     story.tell("CREATE TABLE t (id INT)", *(f"INSERT INTO t SELECT i FROM range({k}00, {k}50) r(i)" for k in range(10)))
     a = story.head
@@ -333,6 +339,7 @@ CONDITIONS = [
     ("s > 'x8'", 1),
     ("day < DATE '2026-01-03'", 2),
     ("x > 8.5", 1),
+    ("r > 0.1", 9),
     ("n IS NOT NULL", 5),
     ("n IS NULL", 5),
     ("id + 0 = 305", 10),
@@ -354,10 +361,10 @@ def pruned(postgres: str, tmp_path_factory: pytest.TempPathFactory, spark_sessio
     with ExitStack() as opened:
         make = opened.enter_context(make_lakes(postgres, tmp_path_factory.mktemp("pruned")))
         story = opened.enter_context(Story(make()))
-        story.main.execute("CREATE TABLE t (id INT, s VARCHAR, day DATE, x DOUBLE, n INT)")
+        story.main.execute("CREATE TABLE t (id INT, s VARCHAR, day DATE, x DOUBLE, n INT, r REAL)")
         for k in range(10):
             story.main.execute(
-                f"INSERT INTO t SELECT i, 'x{k}', DATE '2026-01-01' + {k}, {k}, CASE WHEN {k} % 2 = 0 THEN i END"
+                f"INSERT INTO t SELECT i, 'x{k}', DATE '2026-01-01' + {k}, {k}, CASE WHEN {k} % 2 = 0 THEN i END, {k} / 10.0"
                 f" FROM range({k}00, {k}50) r(i)"
             )
         yield story

@@ -148,6 +148,25 @@ def test_inlined_rows_are_flushed_before_positions_are_taken(begin: Callable[...
     story.check()
 
 
+def test_rows_that_are_inlined_while_a_merge_runs(begin: Callable[..., Story], spark: Any, monkeypatch: Any) -> None:
+    story = begin(inline=50)
+    story.tell("CREATE TABLE t (id INT, v VARCHAR)", "INSERT INTO t VALUES (1, 'a')")
+    publish, calls = story.opened.publisher.publish, []
+
+    def late(*arguments: Any) -> Any:
+        if not calls:
+            story.tell("INSERT INTO t VALUES (5, 'inlined')")
+        calls.append(1)
+        return publish(*arguments)
+
+    monkeypatch.setattr(story.opened.publisher, "publish", late)
+    story.table.merge(spark.sql("SELECT 5 AS id, 'merged' AS v"), on=["id"])
+    story.capture()
+    assert len(calls) == 2
+    assert story.truth[story.head].total() == 2
+    story.check()
+
+
 def test_partitioned_nested_and_typed(begin: Callable[..., Story], spark: Any) -> None:
     story = begin()
     story.tell(

@@ -171,11 +171,6 @@ class Catalog:
                 found.append(InlinedRows(columns, tuple(rows)))
         return found
 
-    def has_inlined(self, table_id: int) -> bool:
-        """Whether any row or delete of the table lives in the catalog, at any snapshot."""
-        names = [_inlined_delete_table(table_id), *(row[0] for row in self._all("inlined_tables", table=table_id))]
-        return any(self._exists(name) and self._one("has_rows", {"table": sql.Identifier(name)})[0] for name in names)
-
     def _exists(self, name: str) -> bool:
         return bool(self._one("relation_exists", name=name)[0])
 

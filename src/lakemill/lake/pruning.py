@@ -19,11 +19,11 @@ _ORDERED = {
     Order.TEXT: sql.SQL('{text}::text COLLATE "C"'),
     Order.MOMENT: sql.SQL('{text}::text COLLATE "C"'),
 }
-# What must hold before the bounds can be trusted. NaN is greater than every number and bounds leave it out; years
-# of other than four digits don't sort as text.
+# What must hold before the bounds can be trusted. NaN is greater than every number and bounds leave it out, and a bound
+# that is infinite can't be widened; years of other than four digits don't sort as text.
 _TRUSTED = {
     Order.NUMBER: sql.SQL("TRUE"),
-    Order.FLOAT: sql.SQL("contains_nan IS FALSE"),
+    Order.FLOAT: sql.SQL("contains_nan IS FALSE AND min_value !~* 'inf|nan' AND max_value !~* 'inf|nan'"),
     Order.TEXT: sql.SQL("TRUE"),
     Order.MOMENT: sql.SQL(r"min_value ~ '^\d\d\d\d-[\d :.-]+$' AND max_value ~ '^\d\d\d\d-[\d :.-]+$'"),
 }
@@ -54,6 +54,10 @@ def _by_statistics(condition: Condition, number: int) -> sql.Composable:
     if condition.test is Compare.NOT_NULL:
         return head + sql.SQL("value_count = 0")
     low, high = (_ORDERED[condition.order].format(text=sql.Identifier(name)) for name in ("min_value", "max_value"))
+    if condition.order is Order.FLOAT:
+        # The shortest text of a REAL is not its value as a DOUBLE: 0.1 stands for 0.10000000149011612.
+        low = sql.SQL("{0} - abs({0}) * 1.2e-7 - 1.5e-45").format(low)
+        high = sql.SQL("{0} + abs({0}) * 1.2e-7 + 1.5e-45").format(high)
     bounds = sql.SQL("min_value IS NOT NULL AND max_value IS NOT NULL AND {trusted}").format(
         trusted=_TRUSTED[condition.order]
     )

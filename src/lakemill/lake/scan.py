@@ -30,7 +30,7 @@ from lakemill.core.scan import (
     live_delete_by_file,
 )
 from lakemill.core.timing import deleted_up_to
-from lakemill.errors import ColumnsChanged, RowCountDiffers, TableReplaced, UnknownTable
+from lakemill.errors import BadArgument, ColumnsChanged, RowCountDiffers, TableReplaced, UnknownTable
 from lakemill.lake.catalog import Catalog, reading
 from lakemill.lake.stamps import Stamps
 
@@ -69,6 +69,8 @@ def plan_delta(
     with reading(front.conn, front.schema) as catalog:
         first = catalog.snapshot(a)
         last = catalog.head() if b is None else catalog.snapshot(b)
+        if last.id < first.id:
+            raise BadArgument(f"a delta goes forward: {first.id} is after {last.id}", remedy="swap the two snapshots")
         table = catalog.table(schema, name, last.id)
         _check_recorded(catalog, front.stamps, table, first, recorded or Recorded())
         return delta_in(catalog, front.stamps, table, first, last)

@@ -33,14 +33,15 @@ class Stamps:
     def of(self, paths: Sequence[str]) -> dict[str, dict[int, int]]:
         unknown = [path for path in dict.fromkeys(paths) if path not in self._known]
         if unknown:
-            self._known |= {path: {} for path in unknown}
+            found: dict[str, dict[int, int]] = {path: {} for path in unknown}
             cursor = self._duck.cursor()
             have = [
                 row[0] for row in cursor.execute(_HAVE_STAMPS, {"files": unknown, "stamp": SNAPSHOT_NAME}).fetchall()
             ]
             if have:
                 for path, stamp, rows in cursor.execute(_STAMPS, {"files": have}).fetchall():
-                    self._known[path][stamp] = rows
+                    found[path][stamp] = rows
+            self._known |= found  # only now: a failed read must not be remembered as "no stamps"
         return {path: self._known[path] for path in paths}
 
     def lacking(self, paths: Sequence[str], columns: Sequence[int]) -> dict[str, frozenset[int]]:

@@ -87,7 +87,6 @@ def _merge(lake: Lake, plan: CompactPlan, groups: Sequence[Group], target: Write
     ttl = lake.settings.upkeep.orphan_age
     schema = lake.settings.lake.catalog_schema
     merged: list[MergedFile] = []
-    publishing = False
     with pins.pinned(lake.conn, plan.base, "compact", plan.table.full_name, ttl, catalog_schema=schema):
         try:
             merged += write_merged(lake.spark, plan, groups, target, storage)

@@ -38,10 +38,10 @@ def merge_diff(
         if column.name.lower() in keys and has_map(column):
             raise BadArgument(f"column {column.name!r} holds a map, which has no order and can't be a key")
     place = [ROW_ID, FILE_ID, POSITION]
-    old = current.select(*(F.col(quote_spark(c.name)).alias(f"o{i}") for i, c in enumerate(columns)), *place)
+    kept = [F.col(quote_spark(c.name)).alias(f"o{i}") for i, c in enumerate(columns)]
+    old = current.select(*kept, *place, F.lit(True).alias("__old"))
     new = source.select(
         *(F.col(quote_spark(c.name)).cast(types.shown(c)).alias(f"n{i}") for i, c in enumerate(columns)),
-        F.lit(True).alias("__new"),
     )
     key_places = [i for i, column in enumerate(columns) if column.name.lower() in keys]
     counted = new.withColumn("__times", _times(new, [f"n{i}" for i in key_places]))
@@ -51,7 +51,7 @@ def merge_diff(
         lambda a, b: a & b,
         (comparable(F.col(f"o{i}"), c).eqNullSafe(comparable(F.col(f"n{i}"), c)) for i, c in enumerate(columns)),
     )
-    found = F.col(FILE_ID).isNotNull()
+    found = F.col("__old").isNotNull()
     on_match = {"update": F.when(~equal, UPDATE), "delete": F.lit(DELETE), "ignore": F.lit(None)}[matched]
     operation = F.when(found, on_match).otherwise(F.lit(INSERT))
     checked = F.when(F.col("__times") > 1, F.raise_error(F.lit(_TWICE))).otherwise(operation)

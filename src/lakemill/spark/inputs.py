@@ -2,7 +2,7 @@
 
 Files are matched by Parquet field id, under alias names, so that a reused column name never matches by accident.
 Files that need the same treatment are read together. Deletes are joins on one long, ``crc32(path) << 32 | position``,
-exact because the plan's paths are checked for collisions here; positions travel as files, never as literals. Only the
+exact because paths with the same checksum are read apart; positions travel as files, never as literals. Only the
 DataFrame API is used, so classic sessions and Spark Connect run the same code.
 """
 
@@ -44,7 +44,7 @@ class _Kind:
     stamped: bool
     deletes: bool
     absent: frozenset[int]  # columns that the files lack and whose default the reader can't fill
-    copy: int  # 0 for the first registration of a path, 1 for the second: one scan reads a path once
+    copy: int  # one scan reads a path once, and no two files with deletes whose paths have the same checksum
 
 
 def scan_frame(
@@ -82,7 +82,7 @@ def _names(columns: Iterable[Column]) -> list[Expr]:
 
 
 def _signed(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table], located: bool) -> DataFrame:
-    frames = [_read_kind(spark, plan, kind, files, located) for kind, files in _kinds(plan).items()]
+    frames = [_read_kind(spark, plan, kind, files, located) for kind, files in _kinds(spark, plan).items()]
     frames += [_inlined_frame(spark, plan, table, located) for table in inlined]
     if not frames:
         # not createDataFrame([]): that starts Python workers for a frame without rows
@@ -102,18 +102,20 @@ def _result_schema(plan: ReadPlan, located: bool) -> t.StructType:
     )
 
 
-def _kinds(plan: ReadPlan) -> dict[_Kind, list[FileRead]]:
+def _kinds(spark: SparkSession, plan: ReadPlan) -> dict[_Kind, list[FileRead]]:
     with_deletes = {read.file.data_file_id for read in plan.deletes} | {d.data_file_id for d in plan.inlined_deletes}
-    copies: dict[str, int] = defaultdict(int)
+    copies: dict[str | int, int] = defaultdict(int)
     kinds: dict[_Kind, list[FileRead]] = defaultdict(list)
     for read in plan.files:
         file = read.file
         ends = [end for live, end in ((read.at_a, plan.a), (read.at_b, plan.b)) if live and end is not None]
         stamped = file.partial_max is not None and any(file.partial_max > end for end in ends)
         absent = plan.absent.get(file.path, frozenset()) if file.mapping_id is None else frozenset()
-        copy, deletes = copies[file.path], file.id in with_deletes
+        deletes = file.id in with_deletes
+        told_by = zlib.crc32(spark_uri(spark, file.path).encode()) if deletes else file.path
+        copy = copies[told_by]
         kind = _Kind(file.mapping_id, read.at_a, read.at_b, stamped, deletes, absent, copy)
-        copies[file.path] += 1
+        copies[told_by] += 1
         kinds[kind].append(read)
     return kinds
 
@@ -190,8 +192,7 @@ def _key(path: Expr, position: Expr) -> Expr:
 
 def _positions(spark: SparkSession, plan: ReadPlan, files: list[DataFile]) -> DataFrame:
     """Deleted positions of these files: ``__key`` and whether deleted at each end. A position may come twice."""
-    uris = _unique_uris(spark, files)
-    owners = {file.id: uri for file, uri in zip(files, uris, strict=True)}
+    owners = {file.id: spark_uri(spark, file.path) for file in files}
     parts = []
     if reads := [read for read in plan.deletes if read.file.data_file_id in owners]:
         parts.append(_positions_in_files(spark, reads, owners))
@@ -249,16 +250,6 @@ def deleted_positions(spark: SparkSession, reads: Sequence[DeleteRead]) -> DataF
 def _key_of(uri: str, position: int) -> int:
     key = zlib.crc32(uri.encode()) << 32 | position
     return key - 2**64 if key >= 2**63 else key
-
-
-def _unique_uris(spark: SparkSession, files: Sequence[DataFile]) -> list[str]:
-    uris = [spark_uri(spark, file.path) for file in files]
-    if len({zlib.crc32(uri.encode()) for uri in uris}) != len(uris):
-        raise CatalogInconsistent(
-            "two data files with deletes have paths of the same checksum, so their positions can't be told apart",
-            remedy="compact the table with DuckDB: CALL ducklake_merge_adjacent_files('lake')",
-        )
-    return uris
 
 
 def _hint(positions: DataFrame, plan: ReadPlan) -> DataFrame:

@@ -136,10 +136,6 @@ WHERE at_a <> at_b;
 -- deletes from data files that live in the catalog
 SELECT file_id, row_id, begin_snapshot FROM {table} WHERE begin_snapshot <= %(up_to)s;
 
--- name: has_rows
--- whether a table has any row
-SELECT EXISTS (SELECT FROM {table});
-
 -- name: relation_exists
 -- whether the catalog has this table
 SELECT to_regclass(quote_ident(%(name)s)) IS NOT NULL;
