@@ -87,8 +87,8 @@ def test_files_must_carry_field_ids_or_a_mapping(connection: duck.Connection, tm
     path = str(tmp_path / "plain.parquet")
     pq.write_table(pa.table({"id": pa.array([1], pa.int32()), NAME.name: ["x"]}), path)
     with pytest.raises(InternalError, match="no field ids for id"):
-        read_footers(connection, [path], (ID, NAME))
-    assert read_footers(connection, [path], (ID, NAME), mapped=True)[0].rows == 1
+        read_footers(connection, [path], (ID, NAME), check_ids=True)
+    assert read_footers(connection, [path], (ID, NAME))[0].rows == 1
 
 
 def test_columns_must_be_where_they_were_written(connection: duck.Connection, tmp_path: Path) -> None:

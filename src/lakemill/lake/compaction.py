@@ -230,7 +230,7 @@ def merge_intent(
 
 def _data_file(duck: Connection, plan: CompactPlan, one: MergedFile) -> NewFile:
     assert one.path is not None  # noqa: S101  (asked by the caller)
-    (footer,) = read_footers(duck, [one.path], one.group.columns, expected_rows=one.rows)
+    (footer,) = read_footers(duck, [one.path], one.group.columns, expected_rows=one.rows, check_ids=True)
     first = one.group.sources[0]
     partition = None
     if first.file.partition_id is not None:

@@ -8,9 +8,11 @@ reads no row, and it is meant for files of our own writing (whose writer does no
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
@@ -22,11 +24,11 @@ from lakemill.lake.duck import Connection, explained
 from lakemill.lake.staging import Staged, StagedDeletes
 from lakemill.lake.target import WriteTarget
 
-_FILES = "SELECT file_name, num_rows, file_size_bytes, footer_size FROM parquet_file_metadata(?)"
+_SIZES = "SELECT file_name, file_size_bytes, footer_size FROM parquet_file_metadata(?)"
 # One row per file, column and row group. A bound that was cut off is none; an old-style bound (stats_min) is one only
 # for types whose order never was in doubt, and there DuckDB repeats it as stats_min_value.
 _CHUNKS = """
-SELECT file_name, column_id, path_in_schema, num_values, stats_null_count, total_compressed_size,
+SELECT file_name, column_id, path_in_schema, row_group_num_rows, num_values, stats_null_count, total_compressed_size,
   CASE WHEN min_is_exact IS NOT FALSE THEN stats_min_value END,
   CASE WHEN max_is_exact IS NOT FALSE THEN stats_max_value END
 FROM parquet_metadata(?)"""
@@ -58,36 +60,51 @@ def read_footers(
     columns: Sequence[Column],
     *,
     expected_rows: int | None = None,
-    mapped: bool = False,
+    check_ids: bool = False,
 ) -> list[Footer]:
     """The footers of these files, in their order. The row total must be the one that Spark observed.
 
-    Without ``mapped`` the files must carry the columns' field ids: DuckDB would read them by position otherwise.
+    ``check_ids``: they must carry the columns' field ids; without ids and a mapping DuckDB would read by position.
     """
     if not paths:
         return _checked([], expected_rows)
     leaves = [leaf for column in columns for leaf in parquet_leaves(column)]
     # a cursor is not in the lake: there, every statement would first ask PostgreSQL which snapshot it reads
     with _read_back(), connection.cursor() as reader:
-        files = {row[0]: row[1:] for row in reader.execute(_FILES, [list(paths)]).fetchall()}
         chunks: dict[tuple[str, int], list[Chunk]] = {}
-        for name, index, place, *figures in reader.execute(_CHUNKS, [list(paths)]).fetchall():
+        rows = dict.fromkeys(paths, 0)
+        for name, index, place, group_rows, *figures in reader.execute(_CHUNKS, [list(paths)]).fetchall():
+            if index == 0:
+                rows[name] += group_rows
             if index < len(leaves):
                 if place != ", ".join(leaves[index][0]):
                     raise InternalError(f"{name} holds {place!r} where {leaves[index][0]!r} was written")
                 chunks.setdefault((name, index), []).append(Chunk(*figures))
-        if not mapped:
+        if check_ids:
             _check_ids(reader, paths[0], columns)
+        sizes = _sizes(reader, paths)
     footers = []
     for path in paths:
-        rows, size, footer_size = files[path]
         found = [
             _statistics(column, chunks[path, index])
             for index, (_, column) in enumerate(leaves)
             if (path, index) in chunks
         ]
-        footers.append(Footer(path, rows, size, footer_size, tuple(found)))
+        footers.append(Footer(path, rows[path], *sizes[path], tuple(found)))
     return _checked(footers, expected_rows)
+
+
+def _sizes(reader: Connection, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Size of each file and of its footer; a local file says both at its end, which is faster than a query."""
+    if any("://" in path for path in paths):
+        return {name: (size, footer) for name, size, footer in reader.execute(_SIZES, [list(paths)]).fetchall()}
+    sizes = {}
+    for path in paths:
+        with Path(path).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(-8, os.SEEK_END)
+            sizes[path] = size, int.from_bytes(file.read(4), "little")
+    return sizes
 
 
 @contextmanager
@@ -106,7 +123,7 @@ def new_files(connection: Connection, staged: Staged, target: WriteTarget) -> tu
         [file.path for file in staged.files],
         target.columns,
         expected_rows=staged.rows,
-        mapped=staged.mapping is not None,
+        check_ids=staged.mapping is None,
     )
     required = {column.id: column.name for column in target.columns if not column.nulls_allowed}
     files = []
@@ -138,7 +155,7 @@ def new_deletes(
 ) -> tuple[DeleteFile, ...]:
     """The staged delete files as a commit knows them; ``replaces`` is the live delete file by data file."""
     total = sum(delete.positions for delete in staged)
-    footers = read_footers(connection, [d.file.path for d in staged], (), expected_rows=total, mapped=True)
+    footers = read_footers(connection, [d.file.path for d in staged], (), expected_rows=total)
     return tuple(
         DeleteFile(
             delete.data_file_id,
