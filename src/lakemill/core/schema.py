@@ -226,8 +226,14 @@ def stored_default(column: Column) -> str | None:
 
 
 def filled_by_us(column: Column) -> bool:
-    """Whether Spark's vectorised reader can't put the initial default into files without the column: binary ones."""
-    return column.initial_default is not None and column.type in ("uuid", "blob")
+    """Whether Spark's vectorised reader can't put the initial default into files without the column.
+
+    It can't for bytes, and not for decimals that don't fit into a long.
+    """
+    if column.initial_default is None:
+        return False
+    wide = _DECIMAL.fullmatch(column.type)
+    return column.type in ("uuid", "blob", "uint64") or (wide is not None and int(wide[1]) > 18)
 
 
 def blob_bytes(text: str) -> bytes:

@@ -160,11 +160,14 @@ def _up_to(counts: Mapping[int, int] | None, cut: int, everything: int) -> int:
 
 def _check_recorded(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, recorded: Recorded) -> None:
     before = catalog.table_by_id(table.id, a.id)
-    if before is None or (recorded.table_id is not None and recorded.table_id != table.id):
-        try:
-            other = catalog.table(table.schema, table.name, a.id)
-        except UnknownTable:
+    try:
+        other = catalog.table(table.schema, table.name, a.id)
+    except UnknownTable:
+        if before is None:
             raise TableReplaced(f"{table.full_name} did not exist at snapshot {a.id}") from None
+        other = before  # it had another name
+    # A generation exists before it takes the name: what was read under the name at a was another table.
+    if before is None or other.id != table.id or recorded.table_id not in (None, table.id):
         raise TableReplaced(f"{table.full_name} was replaced after snapshot {a.id} (table id {other.id} → {table.id})")
     if recorded.columns_version is not None and recorded.columns_version != table.columns_version:
         raise ColumnsChanged(
