@@ -212,9 +212,11 @@ def twin(it: Machine, options: Options) -> list[str]:
                         writers[number].execute("ROLLBACK")
                     if "ducklake_" in line:
                         wrong.append(f"upkeep: {error}")
-            if box.head() not in truth.states:
-                truth.states[box.head()] = box.states(reader)
-            elif truth.states[box.head()] != box.states(reader):
+            try:
+                states = box.states(reader)
+            except duckdb.Error as error:
+                return [*wrong, f"head: {first_line(error)}", "time travel: ", "upkeep: "]
+            if truth.states.setdefault(box.head(), states) != states:
                 wrong.append("head: changed without a snapshot")
         wrong += wrong_answers(box, truth, Random(0))
     finally:
