@@ -35,13 +35,11 @@ FROM ducklake_snapshot s ORDER BY s.snapshot_id DESC LIMIT 1
 RETURNING snapshot_id, schema_version, next_catalog_id, next_file_id - %(file_ids)s;
 
 -- name: take_publish_id
--- the same intent is published once: this key decides, also when COMMIT was not answered
-INSERT INTO lakemill.publishes (publish_id, snapshot_id)
-SELECT %(publish_id)s::uuid, max(snapshot_id) FROM ducklake_snapshot;
-
--- name: newest_two
--- ours must be the newest, made from the one before it
-SELECT snapshot_id, schema_version, next_catalog_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 2;
+-- one publish per id, also when COMMIT was not answered; says the newest snapshot, which must be ours, and the one before
+INSERT INTO lakemill.publishes AS p (publish_id, snapshot_id)
+SELECT %(publish_id)s::uuid, max(snapshot_id) FROM ducklake_snapshot
+RETURNING p.snapshot_id, (SELECT ARRAY[s.snapshot_id, s.schema_version, s.next_catalog_id] FROM ducklake_snapshot s
+                          WHERE s.snapshot_id < p.snapshot_id ORDER BY s.snapshot_id DESC LIMIT 1);
 
 -- name: snapshots_since
 -- how many snapshots there are after each base, to see whether one is missing
