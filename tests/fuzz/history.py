@@ -122,13 +122,13 @@ class Machine:
         try:
             return self.box.states(self.reader)
         except duckdb.Error:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.reader))
+            leak(self.reader)
             self.history.operations["reader had to attach anew"] += 1
             self.reader = self.box.connect("reader")
         try:
             return self.box.states(self.reader)
         except duckdb.Error:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.reader))
+            leak(self.reader)
             raise
 
     def expected(
@@ -214,6 +214,7 @@ class Machine:
         return True
 
     def give_up(self, writer: Writer, error: duckdb.Error) -> None:
+        self.history.actions.append((writer.number, ("ROLLBACK",)))
         if isinstance(error, duckdb.InternalException | duckdb.FatalException):
             self.abandon(writer)
         else:
@@ -229,10 +230,10 @@ class Machine:
             self.abandon(writer)
 
     def abandon(self, writer: Writer) -> None:
-        """Replace a writer as after a crash. Closing an invalidated instance aborts the process, so it is leaked."""
+        """Replace a writer as after a crash."""
         self.history.operations["writer died of an INTERNAL error"] += 1
         writer.open = None
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(writer.connection))
+        leak(writer.connection)
         self.box.end_sessions(f"w{writer.number}")
         writer.connection = self.box.connect(f"w{writer.number}")
 
@@ -427,6 +428,12 @@ def maintain(it: Machine, writer: Writer) -> None:
             it.upkeep(
                 writer, "rewrite", f"CALL ducklake_rewrite_data_files('lake', {table!r}, delete_threshold => {share})"
             )
+
+
+def leak(*connections: duckdb.DuckDBPyConnection) -> None:
+    """Never close these: closing an instance that an INTERNAL error invalidated aborts the process."""
+    for connection in connections:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def weighted(rng: Random, choices: Mapping[T, int]) -> T:

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from tests.fuzz.history import first_line, leak
 from tests.fuzz.sandbox import Sandbox, read_rows
 from tests.fuzz.truth import Row, State, Truth, difference
 from tests.fuzz.values import quote
@@ -28,10 +29,10 @@ def wrong_answers(box: Sandbox, truth: Truth, rng: Random) -> list[str]:
         found = list(time_travel(box, connection, truth))
         connection.execute("SET disabled_optimizers = ''")
         found += list(head(box, connection, truth, rng))
-    except duckdb.FatalException as error:
-        found = [f"crash: {str(error).splitlines()[0]}"]
-    else:
-        connection.close()
+    except duckdb.Error as error:
+        leak(connection)
+        return [f"crash: {first_line(error)}"]
+    connection.close()
     return found
 
 
@@ -40,6 +41,8 @@ def time_travel(box: Sandbox, connection: duckdb.DuckDBPyConnection, truth: Trut
         for name, state in truth.states.get(snapshot, {}).items():
             try:
                 rows = read_rows(connection, name, state.columns, snapshot)
+            except duckdb.FatalException:
+                raise
             except duckdb.Error as error:
                 yield f"time travel: {name} at {snapshot}: {str(error).splitlines()[0]}"
                 continue
