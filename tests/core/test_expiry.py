@@ -59,7 +59,7 @@ DELETED, INSERTED, NOTHING = frozenset({"deleted_from_table"}), frozenset({"inse
         # an insert ends the doubt: no delete can be open over it
         ({3: DELETED, 5: DELETED, 6: INSERTED, 7: NOTHING, 8: NOTHING, 9: DELETED}, [3, 5, 9], 7, range(6, 7)),
         # the last group is the writer's, whatever else was deleted since its transaction began
-        ({3: DELETED, 5: DELETED, 6: DELETED, 7: NOTHING, 8: NOTHING, 9: DELETED}, [3, 5], 7, range(5, 10)),
+        ({3: DELETED, 5: DELETED, 6: DELETED, 7: NOTHING, 8: NOTHING, 9: DELETED}, [3, 5], 7, range(3, 10)),
         # the first group's stamp is exact by itself
         ({3: DELETED, 5: DELETED, 9: DELETED}, [3, 9], 5, range(0)),
         # the group was stamped later than the read: nobody's label is needed

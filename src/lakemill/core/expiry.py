@@ -90,9 +90,8 @@ def evidence_for(stamps: Sequence[int], at: int, data: WrittenBy, delete: Writte
     if min(possible) <= at < max(possible):  # in doubt as it is
         return range(0)
     if last and delete.exact and "deleted_from_table" in (labels.at(delete.latest) or ()):
-        # the writer itself tells, as long as it is known to be the writer and not to have flushed
-        flushed = "inlined_delete" in (labels.at(stamp) or ())
-        return range(stamps[0] if flushed else stamp, delete.latest + 1)
+        # the writer itself tells, as long as it is known to be the writer; whether it flushed, the stamps' labels tell
+        return range(stamps[0], delete.latest + 1)
     if min(possible) > at:  # nothing from the stamp up to here may turn into a possible commit
         return range(stamp, at + 1)
     end = delete.latest if last else stamps[index + 1] - 1

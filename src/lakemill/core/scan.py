@@ -123,9 +123,12 @@ class ReadPlan:
     inlined_deletes: tuple[InlinedDelete, ...] = ()
     inlined_rows: tuple[InlinedRows, ...] = ()
     mappings: Mapping[int, tuple[NameMap, ...]] = field(default_factory=dict)
-    absent: Mapping[str, frozenset[int]] = field(
-        default_factory=dict
-    )  # path → columns (of those asked for) that it lacks
+    retyped: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Columns whose type has changed, with all the types that they have had."""
+    absent: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By path: columns, of those asked for, that the file lacks."""
+    stored_as: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    """By path: columns that the file holds in another type than the table's, with that type."""
     pruned: int = 0  # files left out because their statistics exclude the predicate
 
     @property

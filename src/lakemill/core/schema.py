@@ -171,6 +171,24 @@ def duck_type(column: Column, *, shown: bool = False) -> str:
     raise _refusal(column)
 
 
+def type_of_duck(text: str) -> str | None:
+    """The DuckLake type of a scalar that DuckDB names like this; None for others."""
+    if _DECIMAL.fullmatch(text.lower()):
+        return text.lower()
+    if text == "TIMESTAMP WITH TIME ZONE":
+        return "timestamptz"
+    return next((name for name, (duck, *_) in _SCALARS.items() if duck == text), None)
+
+
+_FAMILIES = (frozenset({"int8", "int16", "int32", "int64"}), frozenset({"float32", "float64"}))
+
+
+def widened_by_reader(types: Iterable[str]) -> bool:
+    """Whether Spark's Parquet reader itself widens a column from any of these types to any other, exactly."""
+    known = set(types)
+    return any(known <= family for family in _FAMILIES) or all(_DECIMAL.fullmatch(type_) for type_ in known)
+
+
 def stored_type(column: Column) -> str:
     """The Spark type of a scalar as the Parquet file holds it."""
     return _scalar(column, 1)

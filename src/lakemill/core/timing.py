@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lakemill.core.changes import COMPACTIONS, FLUSHES, INSERTS, SHAPES
 from lakemill.errors import DeleteInDoubt
@@ -74,11 +75,23 @@ def possible_commits(stamps: Sequence[int], index: int, data: WrittenBy, delete:
     stamp = stamps[index]
     if index == 0 or stamp <= data.earliest:
         return {stamp}
-    last = index == len(stamps) - 1
-    writer = labels.at(delete.latest) or frozenset()
-    if last and delete.exact and "deleted_from_table" in writer and not (writer & FLUSHES):
-        return _by_writer_or_flushed(stamps, delete.latest, labels)
-    end = delete.latest if last else stamps[index + 1] - 1
+    if index < len(stamps) - 1:
+        return _older(stamp, stamps[index + 1] - 1, labels)
+    writer = labels.at(delete.latest) if delete.exact else None
+    if writer is None:
+        return _older(stamp, delete.latest, labels) | {delete.latest}
+    flushed = bool(writer & FLUSHES)
+    possible = set()
+    if "deleted_from_table" in writer and not flushed and not _surely_flushed(stamps, data, labels):
+        possible.add(delete.latest)
+    # A flush that finds only inlined deletes calls itself a delete; it adds at least one of their stamps.
+    if flushed or any(_may(labels, s, "inlined_delete") for s in stamps if s > data.earliest):
+        possible |= _older(stamp, delete.latest - 1, labels)
+    return possible or {stamp, delete.latest}
+
+
+def _older(stamp: int, end: int, labels: Labels) -> set[int]:
+    """The commits up to ``end`` that can have made a group which a later file copied."""
     possible = set()
     if _may(labels, stamp, "inlined_delete"):
         possible.add(stamp)  # a flushed inlined delete carries its true commit
@@ -91,20 +104,20 @@ def possible_commits(stamps: Sequence[int], index: int, data: WrittenBy, delete:
     return possible or {stamp, max(end, stamp)}
 
 
-def _by_writer_or_flushed(stamps: Sequence[int], writer: int, labels: Labels) -> set[int]:
-    """The last group of a file whose writer says that it deleted.
+def _surely_flushed(stamps: Sequence[int], data: WrittenBy, labels: Labels) -> bool:
+    """Whether the writer of the file can only have been a flush.
 
-    A flush that finds only inlined deletes says the same and nothing of a flush, and its stamps are true commits. It
-    was a flush when there is one stamp (a first delete has none), or when every stamp is an inlined delete's commit
-    and no earlier commit can have begun the file.
+    It was, when the first delete was an inlined one and no flush can have brought it into a file that a delete with
+    the last stamp (which began just before it) could have seen. Commits that made a group of their own were deletes.
     """
-    stamp = stamps[-1]
-    if not _may(labels, stamp, "inlined_delete"):
-        return {writer}
-    begun = any(_may(labels, commit, "deleted_from_table") for commit in range(stamps[0], writer))
-    if len(stamps) == 1 or (not begun and all(_may(labels, s, "inlined_delete") for s in stamps)):
-        return {stamp}
-    return {stamp, writer}
+    first, last = stamps[0], stamps[-1]
+    kinds = labels.at(first)
+    if first <= data.earliest or kinds is None or "inlined_delete" not in kinds or "deleted_from_table" in kinds:
+        return False
+    middle = [_older(stamp, after - 1, labels) for stamp, after in pairwise(stamps[1:])]
+    deletes = set().union(*(group for group in middle if len(group) == 1))
+    between = (labels.at(commit) for commit in range(first + 1, last) if commit not in deletes)
+    return not any(known is None or "deleted_from_table" in known or known & FLUSHES for known in between)
 
 
 def _may(labels: Labels, snapshot: int, kind: str) -> bool:

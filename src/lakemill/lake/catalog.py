@@ -103,6 +103,10 @@ class Catalog:
     def columns(self, table_id: int, at: int) -> tuple[Column, ...]:
         return build_columns(self._all("columns", table=table_id, at=at))
 
+    def retyped(self, table_id: int) -> dict[int, tuple[str, ...]]:
+        """Columns whose type has changed: all the types that they have had."""
+        return {column: tuple(types) for column, types in self._all("retyped", table=table_id)}
+
     def options(self, table: TableAt) -> dict[str, str]:
         """The lake's options as they hold for a table: its own win over its schema's, those over the lake's."""
         return dict(self._all("options", schema=table.schema_id, table=table.id))

@@ -15,7 +15,7 @@ from lakemill.core.prune import Compare, Condition, Order
 
 _ORDERED = {
     Order.NUMBER: sql.SQL("{text}::numeric"),
-    Order.FLOAT: sql.SQL("{text}::float8"),
+    Order.FLOAT: sql.SQL("{text}::numeric"),  # float8 raises on what it can't hold
     Order.TEXT: sql.SQL('{text}::text COLLATE "C"'),
     Order.MOMENT: sql.SQL('{text}::text COLLATE "C"'),
 }
@@ -56,8 +56,8 @@ def _by_statistics(condition: Condition, number: int) -> sql.Composable:
     low, high = (_ORDERED[condition.order].format(text=sql.Identifier(name)) for name in ("min_value", "max_value"))
     if condition.order is Order.FLOAT:
         # The shortest text of a REAL is not its value as a DOUBLE: 0.1 stands for 0.10000000149011612.
-        low = sql.SQL("{0} - abs({0}) * 1.2e-7 - 1.5e-45").format(low)
-        high = sql.SQL("{0} + abs({0}) * 1.2e-7 + 1.5e-45").format(high)
+        low = sql.SQL("{0} - abs({0}) * 1.2e-7 - 1e-44").format(low)
+        high = sql.SQL("{0} + abs({0}) * 1.2e-7 + 1e-44").format(high)
     bounds = sql.SQL("min_value IS NOT NULL AND max_value IS NOT NULL AND {trusted}").format(
         trusted=_TRUSTED[condition.order]
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import psycopg
@@ -29,8 +29,9 @@ from lakemill.core.scan import (
     delete_state_changed,
     live_delete_by_file,
 )
+from lakemill.core.schema import filled_by_us, widened_by_reader
 from lakemill.core.timing import deleted_up_to
-from lakemill.errors import BadArgument, ColumnsChanged, RowCountDiffers, TableReplaced, UnknownTable
+from lakemill.errors import BadArgument, ColumnsChanged, RowCountDiffers, TableReplaced, UnknownTable, UnsupportedLake
 from lakemill.lake.catalog import Catalog, reading
 from lakemill.lake.stamps import Stamps
 
@@ -77,7 +78,9 @@ def plan_delta(
 
 
 def scan_in(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot, where: str | None = None) -> ReadPlan:
-    wanted = conditions(where, table.columns)
+    retyped = catalog.retyped(table.id)
+    # bounds of a file that is older than a change of type are spelled in the old type
+    wanted = [condition for condition in conditions(where, table.columns) if condition.column_id not in retyped]
     files = catalog.files(table, at.id, wanted)
     pruned = catalog.file_count(table, at.id) - len(files) if wanted else 0
     kept = {file.id for file in files}
@@ -94,6 +97,7 @@ def scan_in(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot, wher
         inlined_deletes=tuple(inlined),
         inlined_rows=tuple(catalog.inlined_rows(table, None, at.id)),
         mappings=_mappings(catalog, files),
+        retyped=retyped,
         pruned=pruned,
     )
 
@@ -126,7 +130,33 @@ def delta_in(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, b: S
         inlined_deletes=tuple(delete for file_id in ids for delete in inlined.get(file_id, ())),
         inlined_rows=tuple(catalog.inlined_rows(table, a.id, b.id)),
         mappings=_mappings(catalog, [read.file for read in reads]),
+        retyped=catalog.retyped(table.id),
     )
+
+
+def as_written(plan: ReadPlan, stamps: Stamps) -> ReadPlan:
+    """The plan with what only footers tell: columns that a file lacks or holds in an older type. Seldom is one read.
+
+    Spark's reader widens some types itself and misreads others; top-level columns are read in the file's own type, and
+    what remains is refused by name.
+    """
+    columns = plan.table.columns
+    paths = [read.file.path for read in plan.files if read.file.mapping_id is None]
+    if ours := [column.id for column in columns if filled_by_us(column)]:
+        plan = replace(plan, absent=stamps.lacking(paths, ours))
+    top = {column.id: column.type for column in columns if column.id in plan.retyped}
+    if top:
+        plan = replace(plan, stored_as=stamps.stored_as(paths, top))
+    mapped = len(paths) < len(plan.files)
+    for path, leaf in (found for column in columns for found in column.leaves()):
+        types = plan.retyped.get(leaf.id, ())
+        if types and plan.files and (leaf.id not in top or mapped) and not widened_by_reader(types):
+            raise UnsupportedLake(
+                f"{plan.table.full_name} has files older than the last change of type of {'.'.join(path)}"
+                f" ({', '.join(types)}), which Spark can't read exactly",
+                remedy="rewrite the table with DuckDB (CREATE OR REPLACE TABLE … AS SELECT)",
+            )
+    return plan
 
 
 def count_rows(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot) -> int:

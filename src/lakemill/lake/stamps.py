@@ -7,10 +7,11 @@ user data are not touched. Files never change, so what was read is remembered by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lakemill.core.schema import SNAPSHOT_NAME
+from lakemill.core.schema import SNAPSHOT_NAME, type_of_duck
+from lakemill.errors import UnsupportedLake
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -20,6 +21,8 @@ _STAMPS = """SELECT filename, _ducklake_internal_snapshot_id AS stamp, count(*)
 FROM read_parquet($files, filename = true, union_by_name = true) GROUP BY ALL"""
 
 
+_TYPES = """SELECT DISTINCT file_name, field_id, duckdb_type FROM parquet_schema($files)
+WHERE field_id IN (SELECT unnest($ids))"""
 _FIELD_IDS = "SELECT DISTINCT file_name, field_id FROM parquet_schema($files) WHERE field_id IN (SELECT unnest($ids))"
 
 
@@ -43,6 +46,19 @@ class Stamps:
                     found[path][stamp] = rows
             self._known |= found  # only now: a failed read must not be remembered as "no stamps"
         return {path: self._known[path] for path in paths}
+
+    def stored_as(self, paths: Sequence[str], columns: Mapping[int, str]) -> dict[str, tuple[tuple[int, str], ...]]:
+        """Which of these columns (id → type of the table) each file holds in another type, by its footer."""
+        other: dict[str, list[tuple[int, str]]] = {}
+        if paths and columns:
+            found = self._duck.cursor().execute(_TYPES, {"files": list(paths), "ids": list(columns)}).fetchall()
+            for path, column, name in found:
+                type_ = type_of_duck(name or "")
+                if type_ is None:
+                    raise UnsupportedLake(f"{path} holds column {column} as {name}, which is not its table's type")
+                if type_ != columns[column]:
+                    other.setdefault(path, []).append((column, type_))
+        return {path: tuple(sorted(types)) for path, types in other.items()}
 
     def lacking(self, paths: Sequence[str], columns: Sequence[int]) -> dict[str, frozenset[int]]:
         """Which of these columns each file lacks, by its footer."""

@@ -15,20 +15,18 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakemill.core.scan import ReadPlan, Snapshot, TableAt
-from lakemill.core.schema import filled_by_us
 from lakemill.errors import BadArgument, DeltaInconsistent
 from lakemill.lake import duck as duckdb
 from lakemill.lake.catalog import reading
 from lakemill.lake.inlined import inlined_table
 from lakemill.lake.publish import Publisher
-from lakemill.lake.scan import Lakefront, Recorded, count_rows, expected_change, plan_delta, plan_scan
+from lakemill.lake.scan import Lakefront, Recorded, as_written, count_rows, expected_change, plan_delta, plan_scan
 from lakemill.lake.stamps import Stamps
 from lakemill.lake.storage import Storage, open_storage
 from lakemill.runtime import write
@@ -186,9 +184,7 @@ class Table:
 
     def frame(self, plan: ReadPlan, where: str | None = None, *, located: bool = False) -> DataFrame:
         """The DataFrame of a plan."""
-        if ours := [column.id for column in plan.table.columns if filled_by_us(column)]:
-            paths = [read.file.path for read in plan.files if read.file.mapping_id is None]
-            plan = replace(plan, absent=self.lake.front.stamps.lacking(paths, ours))
+        plan = as_written(plan, self.lake.front.stamps)
         inlined = [inlined_table(self.lake.duck, rows, plan.table.columns, plan.b) for rows in plan.inlined_rows]
         if plan.a is not None:
             return delta_frame(self.lake.spark, plan, inlined)

@@ -7,6 +7,7 @@ and field order of the file) into what the user gets (*shown* form). Missing col
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column as Expr
 from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
@@ -29,12 +30,26 @@ STAMP, OWN_ROW_ID = "__stamp", "__own_row_id"
 
 
 def by_id(
-    columns: Sequence[Column], *, stamped: bool, row_ids: bool, absent: frozenset[int] | None = None
+    columns: Sequence[Column],
+    *,
+    stamped: bool,
+    row_ids: bool,
+    absent: frozenset[int] | None = None,
+    stored_as: tuple[tuple[int, str], ...] = (),
 ) -> tuple[t.StructType, list[Expr]]:
-    """``absent``: columns that these files are known to lack and whose default is ours to fill; None: not asked."""
+    """``absent``: columns that these files are known to lack and whose default is ours to fill; None: not asked.
+
+    ``stored_as``: columns that these files hold in an older type, and that type.
+    """
+    older = dict(stored_as)
     fields, values = [], []
     for column in columns:
         metadata: dict[str, object] = {types.FIELD_ID: column.id}
+        if column.id in older:
+            held = replace(column, type=older[column.id])
+            fields.append(t.StructField(f"__f{column.id}", types.stored(held, ids=True), True, metadata))
+            values.append(_show(F.col(f"__f{column.id}"), held).cast(types.shown(column)))
+            continue
         default = stored_default(column)
         if absent is not None and default is not None and filled_by_us(column):
             if column.id in absent:

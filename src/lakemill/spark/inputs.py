@@ -44,6 +44,7 @@ class _Kind:
     stamped: bool
     deletes: bool
     absent: frozenset[int]  # columns that the files lack and whose default the reader can't fill
+    stored_as: tuple[tuple[int, str], ...]  # columns that the files hold in an older type
     copy: int  # one scan reads a path once, and no two files with deletes whose paths have the same checksum
 
 
@@ -114,7 +115,8 @@ def _kinds(spark: SparkSession, plan: ReadPlan) -> dict[_Kind, list[FileRead]]:
         deletes = file.id in with_deletes
         told_by = zlib.crc32(spark_uri(spark, file.path).encode()) if deletes else file.path
         copy = copies[told_by]
-        kind = _Kind(file.mapping_id, read.at_a, read.at_b, stamped, deletes, absent, copy)
+        older = plan.stored_as.get(file.path, ()) if file.mapping_id is None else ()
+        kind = _Kind(file.mapping_id, read.at_a, read.at_b, stamped, deletes, absent, older, copy)
         copies[told_by] += 1
         kinds[kind].append(read)
     return kinds
@@ -124,7 +126,9 @@ def _read_kind(spark: SparkSession, plan: ReadPlan, kind: _Kind, reads: list[Fil
     files = [read.file for read in reads]
     columns = plan.table.columns
     if kind.mapping is None:
-        schema, values = by_id(columns, stamped=kind.stamped, row_ids=located, absent=kind.absent)
+        schema, values = by_id(
+            columns, stamped=kind.stamped, row_ids=located, absent=kind.absent, stored_as=kind.stored_as
+        )
         constants: list[tuple[Column, str]] = []
     else:
         schema, values, constants = by_name(columns, plan.mappings[kind.mapping])

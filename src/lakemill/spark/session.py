@@ -33,6 +33,8 @@ RUNTIME: Mapping[str, str] = {
     "spark.sql.timeType.enabled": "true",
     "spark.sql.caseSensitive": "false",
     "spark.sql.adaptive.enabled": "true",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.write.enabled": "true",
     # Pruning fields of a struct rebuilds its schema without the field ids: the fields would be read as NULL

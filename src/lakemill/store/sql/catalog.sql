@@ -57,6 +57,11 @@ FROM ducklake_column
 WHERE table_id = %(table)s AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s)
 ORDER BY column_order;
 
+-- name: retyped
+-- the columns of a table whose type has changed, and all their types
+SELECT column_id, array_agg(DISTINCT lower(column_type)) FROM ducklake_column WHERE table_id = %(table)s
+GROUP BY column_id HAVING count(DISTINCT lower(column_type)) > 1;
+
 -- name: files_at
 -- the data files of a table at a snapshot, but for those that its predicate excludes
 SELECT d.data_file_id, d.path, d.path_is_relative, d.begin_snapshot, d.end_snapshot, d.partial_max, d.record_count,
