@@ -63,7 +63,12 @@ def test_what_a_foreign_commit_hurts(label: str, hurts: set[Purpose], purpose: P
 
 
 def test_older_labels_and_our_own_do_not_count() -> None:
-    facts = Facts(8, labels={6: "deleted_from_table:2", 8: "deleted_from_table:2"}, counts={6: 2}, live=frozenset({2}))
+    facts = Facts(
+        8,
+        labels={6: "deleted_from_table:2", 8: "deleted_from_table:2,inline_flush:2"},
+        counts={6: 2},
+        live=frozenset({2}),
+    )
     assert conflicts(intent(NoConflict(2, 6, C)), facts) == ()
 
 
@@ -148,10 +153,10 @@ def test_stale_files_are_a_conflict() -> None:
     ("updates", "label"),
     [
         ((AddFiles(2, ()),), "inserted_into_table:2"),
-        ((DeletePositions(2, ()), AddFiles(2, ())), "deleted_from_table:2,inserted_into_table:2"),
-        ((EndFiles(2, ()), DeletePositions(2, ())), "deleted_from_table:2"),
+        ((DeletePositions(2, ()), AddFiles(2, ())), "deleted_from_table:2,inline_flush:2,inserted_into_table:2"),
+        ((EndFiles(2, ()), DeletePositions(2, ())), "deleted_from_table:2,inline_flush:2"),
         ((AddFiles(2, ()), AddFiles(3, ())), "inserted_into_table:2,inserted_into_table:3"),
-        ((MergeFiles(2, (), ()),), "merge_adjacent:2"),
+        ((MergeFiles(2, (), ()),), "merge_adjacent:2,inline_flush:2"),
         ((DropTable(2),), "dropped_table:2"),
         ((SWAP,), 'dropped_table:2,created_table:"main"."T"'),
         ((SwapGeneration(0, "ma,in", 'a"b', None, 9),), 'created_table:"ma,in"."a""b"'),

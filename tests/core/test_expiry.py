@@ -53,11 +53,11 @@ DELETED, INSERTED, NOTHING = frozenset({"deleted_from_table"}), frozenset({"inse
     ("kinds", "stamps", "at", "evidence"),
     [
         # the delete stamped 5 came at 8: what shows it are the labels of 5, 6, 7 that say nothing
-        ({3: DELETED, 5: NOTHING, 6: NOTHING, 7: NOTHING, 8: DELETED, 9: DELETED}, [3, 5, 9], 7, range(5, 8)),
+        ({3: DELETED, 5: NOTHING, 6: NOTHING, 7: NOTHING, 8: DELETED, 9: DELETED}, [3, 5, 9], 7, range(3, 10)),
         # it came at 5, and nothing up to the next group's stamp deletes
-        ({3: DELETED, 5: DELETED, 6: NOTHING, 7: NOTHING, 8: NOTHING, 9: DELETED}, [3, 5, 9], 6, range(7, 9)),
+        ({3: DELETED, 5: DELETED, 6: NOTHING, 7: NOTHING, 8: NOTHING, 9: DELETED}, [3, 5, 9], 6, range(3, 10)),
         # an insert ends the doubt: no delete can be open over it
-        ({3: DELETED, 5: DELETED, 6: INSERTED, 7: NOTHING, 8: NOTHING, 9: DELETED}, [3, 5, 9], 7, range(6, 7)),
+        ({3: DELETED, 5: DELETED, 6: INSERTED, 7: NOTHING, 8: NOTHING, 9: DELETED}, [3, 5, 9], 7, range(3, 10)),
         # the last group is the writer's, whatever else was deleted since its transaction began
         ({3: DELETED, 5: DELETED, 6: DELETED, 7: NOTHING, 8: NOTHING, 9: DELETED}, [3, 5], 7, range(3, 10)),
         # the first group's stamp is exact by itself

@@ -41,7 +41,8 @@ def labels(**kinds: str) -> Labels:
         ("a flush that only found inlined deletes calls itself a delete", [5], 5, 6, labels(s5="N", s6="D"), 5),
         ("the same with two inlined deletes", [5, 7], 7, 8, labels(s5="N", s7="N", s8="D"), 7),
         ("an inlined and then a large delete, flushed as a delete", [3, 4], 5, 6, labels(s3="N", s4="D", s6="D"), 4),
-        ("the same, two large ones", [3, 4, 5], 6, 7, labels(s3="N", s4="D", s5="D", s7="D"), 5),
+        ("an open delete over an inlined one", [3, 4, 6], 5, 9, labels(s3="D", s6="N", s8="D", s9="D"), 3),
+        ("before a file of three groups", [3, 4, 5], 3, 7, labels(s3="N", s4="D", s5="D", s7="D"), 3),
         ("an update at the stamp excludes a later one", [3, 4, 9], 4, 9, labels(s3="D", s4="D+I", s6="D", s9="D"), 4),
         ("a group from before the data file was written", [1, 4], 1, 4, labels(s1="D", s2="D", s4="D"), 1),
     ],
@@ -63,6 +64,13 @@ def test_certain(why: str, stamps: list[int], at: int, written: int, history: La
             5,
             WrittenBy(6, 6),
             labels(s3="D", s5="N", s6="D"),
+        ),
+        (
+            "an inlined delete does not exclude an open one: the group before it is younger, and one cut can't say so",
+            [3, 4, 6],
+            6,
+            WrittenBy(9, 9),
+            labels(s3="D", s6="N", s8="D", s9="D"),
         ),
         ("no delete at all", [3, 4, 9], 5, WrittenBy(9, 9), labels(s3="D", s9="D")),
         (

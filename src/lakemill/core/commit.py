@@ -234,10 +234,12 @@ def _labels(update: Update) -> list[str]:
     match update:
         case AddFiles(table_id):
             return [f"inserted_into_table:{table_id}"]
+        # Stock DuckDB checks an inlined delete that is open meanwhile only against a flush: without that word it would
+        # be lost with the file that it names. A delete file of ours carries no stamps, so nobody is misled.
         case DeletePositions(table_id) | EndFiles(table_id):
-            return [f"deleted_from_table:{table_id}"]
+            return [f"deleted_from_table:{table_id}", f"inline_flush:{table_id}"]
         case MergeFiles(table_id):
-            return [f"merge_adjacent:{table_id}"]
+            return [f"merge_adjacent:{table_id}", f"inline_flush:{table_id}"]
         case DropTable(table_id):
             return [f"dropped_table:{table_id}"]
         case SwapGeneration(_, schema, name, old):

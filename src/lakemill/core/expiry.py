@@ -77,26 +77,12 @@ def plan_expiry(
 def evidence_for(stamps: Sequence[int], at: int, data: WrittenBy, delete: WrittenBy, labels: Labels) -> range:
     """The snapshots whose labels tell that one delete file's positions are, or are not, deleted at ``at``.
 
-    Only asked for delete files that were written after ``at``. Groups that are stamped later don't count, and earlier
-    ones ended before the next group's stamp; so one group is left, the last one stamped at or before ``at``.
+    Only asked for delete files that were written after ``at``. Where every group that counts is exact by itself none is
+    needed, and where the answer is in doubt as it is none helps; else all from the first stamp to the writer stay.
     """
-    before = [index for index, stamp in enumerate(stamps) if stamp <= at]
-    if not before or before[-1] == 0 or stamps[before[-1]] <= data.earliest:  # none, or one that is exact by itself
-        return range(0)
-    index = before[-1]
-    stamp = stamps[index]
-    last = index == len(stamps) - 1
-    possible = possible_commits(stamps, index, data, delete, labels)
-    if min(possible) <= at < max(possible):  # in doubt as it is
-        return range(0)
-    if last and delete.exact and "deleted_from_table" in (labels.at(delete.latest) or ()):
-        # the writer itself tells, as long as it is known to be the writer; whether it flushed, the stamps' labels tell
-        return range(stamps[0], delete.latest + 1)
-    if min(possible) > at:  # nothing from the stamp up to here may turn into a possible commit
-        return range(stamp, at + 1)
-    end = delete.latest if last else stamps[index + 1] - 1
-    for commit in range(stamp, end + 1):
-        kinds = labels.at(commit)
-        if kinds is not None and kinds & _ENDS_DOUBT:
-            return range(min(commit, at + 1), commit + 1)
-    return range(at + 1, end + 1)
+    asked = [i for i, stamp in enumerate(stamps) if i > 0 and data.earliest < stamp <= at]
+    for index in asked:
+        possible = possible_commits(stamps, index, data, delete, labels)
+        if min(possible) <= at < max(possible):
+            return range(0)
+    return range(stamps[0], delete.latest + 1) if asked else range(0)

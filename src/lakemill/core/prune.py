@@ -62,6 +62,7 @@ _FLIPPED = {
     Compare.GREATER: Compare.LESS,
     Compare.AT_LEAST: Compare.AT_MOST,
 }
+_EXACT, _REAL = r"\d+(\.\d*)?|\.\d+", r"\d+(\.\d*)?([eE][+-]?\d{1,3})?|\.\d+"
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?")
 
@@ -156,7 +157,7 @@ def _literal(column: Column, node: exp.Expr) -> str | None:
         if same is None or node.to.this != same:
             return None
         node = node.this
-    if not isinstance(node, exp.Literal):
+    if not isinstance(node, exp.Literal) or "\0" in str(node.this):  # PostgreSQL holds no NUL in a text
         return None
     if column.type in ("date", "timestamp", "timestamp_us"):
         shape = _DATE if column.type == "date" else _TIMESTAMP
@@ -166,6 +167,6 @@ def _literal(column: Column, node: exp.Expr) -> str | None:
         return text.rstrip("0").rstrip(".") if "." in text else text
     if column.type == "varchar":
         return str(node.this) if node.is_string and not negative else None
-    if node.is_string or not re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+", node.this):
+    if node.is_string or not re.fullmatch(_EXACT if _NUMBERS.fullmatch(column.type) else _REAL, node.this):
         return None
     return ("-" if negative else "") + str(node.this)

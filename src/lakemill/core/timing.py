@@ -3,9 +3,9 @@
 Stock DuckDB rewrites a data file's delete file on each further delete and stamps the new positions with *transaction
 start + 1*, which is too small whenever another commit came in between. A group of positions with stamp ``s`` was
 therefore deleted by some commit ``c >= s``, and by the conflict rules of the extension ``c`` lies before the next
-group's stamp. The labels of the commits in that interval name the possible ones. With one possible commit the time is
-known; with several, only reads between the first and the last are in doubt, and those are refused. Two kinds of stamps
-are exact: those from before the data file was written, which came with it (from a flush or Lakemill's compaction), and
+group's stamp, unless that one is an inlined delete. The labels of the commits in that interval name the possible ones.
+With one possible commit the time is known; with several, reads between them are in doubt, and refused. Two kinds of
+stamps are exact: those from before the data file was written, which came with it (from a flush or our compaction), and
 the smallest one of a delete file, which was the first delete's own commit before anybody had to rewrite the file.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from lakemill.core.changes import COMPACTIONS, FLUSHES, INSERTS, SHAPES
 from lakemill.errors import DeleteInDoubt
@@ -55,12 +54,13 @@ def deleted_up_to(stamps: Sequence[int], at: int, data: WrittenBy, delete: Writt
     are deleted.
     """
     cut = -1
+    open_ = False  # a group that is not deleted yet came before: a later one that is would need more than a cut
     for index, stamp in enumerate(stamps):
         possible = possible_commits(stamps, index, data, delete, labels)
-        if max(possible) <= at:
+        if min(possible) > at:
+            open_ = True
+        elif max(possible) <= at and not open_:
             cut = stamp
-        elif min(possible) > at:
-            break
         else:
             raise DeleteInDoubt(
                 f"rows stamped {stamp} may have been deleted by any of the snapshots {sorted(possible)}, "
@@ -72,52 +72,45 @@ def deleted_up_to(stamps: Sequence[int], at: int, data: WrittenBy, delete: Writt
 
 def possible_commits(stamps: Sequence[int], index: int, data: WrittenBy, delete: WrittenBy, labels: Labels) -> set[int]:
     """The commits that can have made this group of deletes; never empty."""
-    stamp = stamps[index]
+    stamp, writer = stamps[index], delete.latest
     if index == 0 or stamp <= data.earliest:
         return {stamp}
-    if index < len(stamps) - 1:
-        return _older(stamp, stamps[index + 1] - 1, labels)
-    writer = labels.at(delete.latest) if delete.exact else None
-    if writer is None:
-        return _older(stamp, delete.latest, labels) | {delete.latest}
-    flushed = bool(writer & FLUSHES)
-    possible = set()
-    if "deleted_from_table" in writer and not flushed and not _surely_flushed(stamps, data, labels):
-        possible.add(delete.latest)
-    # A flush that finds only inlined deletes calls itself a delete; it adds at least one of their stamps.
-    if flushed or any(_may(labels, s, "inlined_delete") for s in stamps if s > data.earliest):
-        possible |= _older(stamp, delete.latest - 1, labels)
-    return possible or {stamp, delete.latest}
-
-
-def _older(stamp: int, end: int, labels: Labels) -> set[int]:
-    """The commits up to ``end`` that can have made a group which a later file copied."""
-    possible = set()
-    if _may(labels, stamp, "inlined_delete"):
-        possible.add(stamp)  # a flushed inlined delete carries its true commit
+    last = index == len(stamps) - 1
+    inlined = [_may(labels, other, "inlined_delete") for other in stamps]
+    kinds = labels.at(writer) or frozenset()
+    by_writer = last  # a delete's own stamp is the largest of the file that it writes
+    if delete.exact and last and "deleted_from_table" in kinds and not kinds & FLUSHES:
+        if not any(inlined):
+            return {writer}
+        by_writer = not _only_flushed(stamps, labels)
+    elif delete.exact and kinds & FLUSHES:
+        by_writer = False
+    # deletes from one file exclude each other, but not inlined ones: only the former end a group's time
+    later = [other for other, may in zip(stamps[index + 1 :], inlined[index + 1 :], strict=True) if not may]
+    end = later[0] - 1 if later else writer
+    if delete.exact and not by_writer:
+        end = min(end, writer - 1)
+    possible = {stamp} if inlined[index] else set()  # a flushed inlined delete carries its true commit
     for commit in range(stamp, end + 1):
-        kinds = labels.at(commit)
-        if kinds is None or ("deleted_from_table" in kinds and not (kinds & FLUSHES)):
+        found = labels.at(commit)
+        if found is None or ("deleted_from_table" in found and not (found & FLUSHES)):
             possible.add(commit)
-        if kinds is not None and kinds & _EXCLUDES_OPEN_DELETE:
+        if found is not None and found & _EXCLUDES_OPEN_DELETE:
             break
     return possible or {stamp, max(end, stamp)}
 
 
-def _surely_flushed(stamps: Sequence[int], data: WrittenBy, labels: Labels) -> bool:
-    """Whether the writer of the file can only have been a flush.
+def _only_flushed(stamps: Sequence[int], labels: Labels) -> bool:
+    """Whether the writer, which says only that it deleted, must have been a flush.
 
-    It was, when the first delete was an inlined one and no flush can have brought it into a file that a delete with
-    the last stamp (which began just before it) could have seen. Commits that made a group of their own were deletes.
+    It was when the file holds an inlined delete that nobody can have flushed before the writer's transaction, had it
+    been a delete, began: at the last stamp less one.
     """
-    first, last = stamps[0], stamps[-1]
-    kinds = labels.at(first)
-    if first <= data.earliest or kinds is None or "inlined_delete" not in kinds or "deleted_from_table" in kinds:
+    first = labels.at(stamps[0])
+    if first is None or "inlined_delete" not in first or "deleted_from_table" in first:
         return False
-    middle = [_older(stamp, after - 1, labels) for stamp, after in pairwise(stamps[1:])]
-    deletes = set().union(*(group for group in middle if len(group) == 1))
-    between = (labels.at(commit) for commit in range(first + 1, last) if commit not in deletes)
-    return not any(known is None or "deleted_from_table" in known or known & FLUSHES for known in between)
+    before = (labels.at(commit) for commit in range(stamps[0] + 1, stamps[-1]))
+    return not any(kinds is None or "deleted_from_table" in kinds or kinds & FLUSHES for kinds in before)
 
 
 def _may(labels: Labels, snapshot: int, kind: str) -> bool:

@@ -217,7 +217,7 @@ def writing(table: Table, *, changes: bool = False) -> Iterator[Writing]:
 
     With ``changes`` it holds no inlined rows or deletes, because what is taken out is named by file and position.
     """
-    attempt = Writing(table.lake, _files_only(table) if changes else _state(table))
+    attempt = Writing(table.lake, _files_only(table) if changes else _state(table, planned=False))
     try:
         yield attempt
     except OutcomeUnknown:
@@ -243,12 +243,15 @@ def diff_of(attempt: Writing, frame: DataFrame) -> Iterator[DataFrame]:
             attempt.storage.sweep(folder)
 
 
-def _state(table: Table) -> State:
+def _state(table: Table, *, planned: bool = True) -> State:
+    """An append asks nothing of the files that are there: it goes without their plan."""
     lake = table.lake
     with lake.catalog() as catalog:
         snapshot = catalog.head()
         found = catalog.table(table.schema, table.name, snapshot.id)
-        plan = scan_in(catalog, lake.front.stamps, found, snapshot)
+        plan = (
+            scan_in(catalog, lake.front.stamps, found, snapshot) if planned else ReadPlan(found, None, snapshot.id, ())
+        )
         return State(snapshot, found, read_target(lake.conn, found), plan)
 
 

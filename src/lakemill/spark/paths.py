@@ -7,6 +7,7 @@ Both directions are here, because a delete that is matched by a wrong spelling i
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
@@ -54,6 +55,6 @@ _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 def _quote(path: str) -> str:
     out = []
     for char in re.sub("/+", "/", path):
-        legal = char in _LEGAL or (ord(char) > 127 and char.isprintable() and not char.isspace())
+        legal = char in _LEGAL or (ord(char) > 127 and unicodedata.category(char) not in ("Cc", "Zs", "Zl", "Zp"))
         out.append(char if legal else "".join(f"%{byte:02X}" for byte in char.encode()))
     return "".join(out)
