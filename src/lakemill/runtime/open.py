@@ -175,7 +175,7 @@ class Table:
         return Delta(plan, self.frame(plan), expected_change(plan, self.lake.front.stamps))
 
     def plan_scan(self, at: int | None = None, where: str | None = None) -> ReadPlan:
-        """What a scan would read; costs PostgreSQL only."""
+        """What a scan would read; asks the catalog, and the footers of delete files that were written later."""
         return plan_scan(self.lake.front, self.schema, self.name, at, where)
 
     def plan_delta(self, a: int, b: int | None = None, recorded: Recorded | None = None) -> ReadPlan:
