@@ -148,8 +148,8 @@ def merge(
 ) -> Published | None:
     """Bring the source's rows into the table by key: update (or delete) what matches, insert what does not.
 
-    Updated rows keep their row ids (but in tables with list or map columns); rows that are equal already are left alone; NULL keys match nothing. A key that the
-    source has twice is refused.
+    Updated rows keep their row ids (but in tables with list or map columns); rows that are equal already are left
+    alone; NULL keys match nothing. A key that the source has twice is refused.
     """
     if not on:
         raise BadArgument("a merge needs at least one key column", remedy='name them: merge(frame, on=["id"])')
