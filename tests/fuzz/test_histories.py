@@ -10,7 +10,7 @@ import pytest
 
 from tests.fuzz.run import Options, run
 
-BATCH = 20
+BATCH = int(os.environ.get("LAKEMILL_TEST_FUZZ_BATCH", "20"))
 BATCHES = range(3)
 FIRST_SEED = int(os.environ.get("LAKEMILL_TEST_FUZZ_SEED", "1"))
 

@@ -124,7 +124,7 @@ class ReadPlan:
     inlined_rows: tuple[InlinedRows, ...] = ()
     mappings: Mapping[int, tuple[NameMap, ...]] = field(default_factory=dict)
     retyped: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Columns whose type has changed, with all the types that they have had."""
+    """Columns whose type has changed in a way that Spark's reader can't follow, with the types they have had."""
     absent: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """By path: columns, of those asked for, that the file lacks."""
     stored_as: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)

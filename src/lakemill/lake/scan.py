@@ -78,8 +78,8 @@ def plan_delta(
 
 
 def scan_in(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot, where: str | None = None) -> ReadPlan:
-    retyped = catalog.retyped(table.id)
-    # bounds of a file that is older than a change of type are spelled in the old type
+    retyped = _retyped(catalog, table)
+    # bounds of a file that is older than such a change of type are spelled in the old type
     wanted = [condition for condition in conditions(where, table.columns) if condition.column_id not in retyped]
     files = catalog.files(table, at.id, wanted)
     pruned = catalog.file_count(table, at.id) - len(files) if wanted else 0
@@ -130,15 +130,15 @@ def delta_in(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, b: S
         inlined_deletes=tuple(delete for file_id in ids for delete in inlined.get(file_id, ())),
         inlined_rows=tuple(catalog.inlined_rows(table, a.id, b.id)),
         mappings=_mappings(catalog, [read.file for read in reads]),
-        retyped=catalog.retyped(table.id),
+        retyped=_retyped(catalog, table),
     )
 
 
 def as_written(plan: ReadPlan, stamps: Stamps) -> ReadPlan:
     """The plan with what only footers tell: columns that a file lacks or holds in an older type. Seldom is one read.
 
-    Spark's reader widens some types itself and misreads others; top-level columns are read in the file's own type, and
-    what remains is refused by name.
+    ``retyped`` names columns that Spark's reader does not widen by itself: top-level ones are read in the file's own
+    type, and what remains is refused by name.
     """
     columns = plan.table.columns
     paths = [read.file.path for read in plan.files if read.file.mapping_id is None]
@@ -149,11 +149,10 @@ def as_written(plan: ReadPlan, stamps: Stamps) -> ReadPlan:
         plan = replace(plan, stored_as=stamps.stored_as(paths, top))
     mapped = len(paths) < len(plan.files)
     for path, leaf in (found for column in columns for found in column.leaves()):
-        types = plan.retyped.get(leaf.id, ())
-        if types and plan.files and (leaf.id not in top or mapped) and not widened_by_reader(types):
+        if leaf.id in plan.retyped and plan.files and (leaf.id not in top or mapped):
             raise UnsupportedLake(
                 f"{plan.table.full_name} has files older than the last change of type of {'.'.join(path)}"
-                f" ({', '.join(types)}), which Spark can't read exactly",
+                f" ({', '.join(plan.retyped[leaf.id])}), which Spark can't read exactly",
                 remedy="rewrite the table with DuckDB (CREATE OR REPLACE TABLE … AS SELECT)",
             )
     return plan
@@ -227,6 +226,12 @@ def _cuts(catalog: Catalog, stamps: Stamps, table: TableAt, deletes: Sequence[De
         labels = catalog.labels(table.id, own[0], by.latest)
         cuts[data_file_id] = (delete, deleted_up_to(own, at.id, catalog.written_by(data_file_id), by, labels))
     return cuts
+
+
+def _retyped(catalog: Catalog, table: TableAt) -> dict[int, tuple[str, ...]]:
+    """Columns with a change of type that Spark's reader and the order of bounds don't bear by themselves."""
+    found = catalog.retyped(table.id)
+    return {column: types for column, types in found.items() if not widened_by_reader(types)}
 
 
 def _only(cuts: Cuts, live: set[int]) -> Cuts:
