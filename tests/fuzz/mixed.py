@@ -207,6 +207,7 @@ def twin(it: Machine, options: Options, mark: int) -> list[str]:
             wrong += wrong_answers(box, truth, Random(0))
     except duckdb.Error as error:  # stock can't go on: whatever it says after that proves nothing
         leak(*writers.values(), reader)
+        box.drop()
         return [*wrong, f"head: {first_line(error)}", "time travel: ", "upkeep: ", "crash: "]
     for connection in (*writers.values(), reader):
         connection.close()

@@ -125,6 +125,7 @@ class Sandbox:
         return out
 
     def drop(self) -> None:
+        """Remove the database, whoever still uses it, and the files."""
         self.catalog.close()
         with psycopg.connect(self.server, autocommit=True) as admin:
             admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(self.name)))
