@@ -35,8 +35,9 @@ _HURTS: Mapping[Purpose, frozenset[str]] = {
     Purpose.CHANGE: INSERTS | DELETES | FLUSHES | COMPACTIONS | SHAPES,
     # compaction changes no rows; the files that a delete names are checked one by one
     Purpose.EQUATION: INSERTS | DELETES | SHAPES,
-    # inlined deletes name source files by id without a trace on the file's own rows; flushing moves them
-    Purpose.MERGE: frozenset({"inlined_delete"}) | FLUSHES | SHAPES,
+    # inlined deletes name source files by id without a trace on the file's own rows; a flush of them leaves one, which
+    # FilesUnchanged sees
+    Purpose.MERGE: frozenset({"inlined_delete"}) | SHAPES,
     Purpose.GENERATION: INSERTS | DELETES | FLUSHES | SHAPES,
 }
 

@@ -100,10 +100,13 @@ def _sizes(reader: Connection, paths: Sequence[str]) -> dict[str, tuple[int, int
         return {name: (size, footer) for name, size, footer in reader.execute(_SIZES, [list(paths)]).fetchall()}
     sizes = {}
     for path in paths:
-        with Path(path).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(-8, os.SEEK_END)
-            sizes[path] = size, int.from_bytes(file.read(4), "little")
+        try:
+            with Path(path).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(-8, os.SEEK_END)
+                sizes[path] = size, int.from_bytes(file.read(4), "little")
+        except OSError as error:
+            raise StorageUnavailable(f"{path} was written but can't be read back: {error.strerror}") from error
     return sizes
 
 

@@ -222,10 +222,11 @@ WHERE t.table_id = g.table_id AND t.column_id = g.column_id;
 UPDATE ducklake_table SET end_snapshot = %(snapshot_id)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL;
 
 -- name: give_name
--- the row of the same table under its new name
+-- the row of the same table under its new name; a relative path starts at its schema's folder, so the schema stays
 INSERT INTO ducklake_table (table_id, table_uuid, begin_snapshot, schema_id, table_name, path, path_is_relative)
 SELECT table_id, table_uuid, %(snapshot_id)s::bigint, %(schema_id)s::bigint, %(name)s::text, path, path_is_relative
-FROM ducklake_table WHERE table_id = %(table_id)s AND end_snapshot = %(snapshot_id)s;
+FROM ducklake_table WHERE table_id = %(table_id)s AND end_snapshot = %(snapshot_id)s
+  AND (schema_id = %(schema_id)s OR NOT path_is_relative);
 
 -- name: end_partitions
 -- what ends with a dropped table: partition specs,
