@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -41,8 +42,10 @@ def main() -> int:
         return 1 if report.failed else 0
     finally:
         session.stop()
-        if not given.keep and server is not None:
-            server.remove()
+        if not given.keep:
+            if server is not None:
+                server.remove()
+            shutil.rmtree(root, ignore_errors=True)
 
 
 if __name__ == "__main__":
