@@ -106,7 +106,7 @@ def publish(bench: Bench) -> None:
     with bench.lake.catalog() as catalog:
         found = catalog.table("main", "ours", catalog.head().id)
         target = read_target(bench.lake.conn, found)
-    ids = ", ".join(f"{column.name}: {column.id}" for column in found.columns)
+    ids = ", ".join(f"'{column.name}': {column.id}" for column in found.columns)
     places: dict[str, list[str]] = {}
     for side in ("ours", "theirs"):
         folder = Path(found.path).parent / side
@@ -194,12 +194,12 @@ CATALOG = [
     """INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format,
          record_count, file_size_bytes, footer_size, row_id_start)
        SELECT %(f)s + i, %(t)s, %(s)s, 'ducklake-' || md5(i::text) || '.parquet', true, 'parquet',
-         1000000, 100000000, 5000, i * 1000000 FROM generate_series(0, %(n)s - 1) i""",
+         1000000, 100000000, 5000, i::bigint * 1000000 FROM generate_series(0, %(n)s - 1) i""",
     """INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count,
          null_count, min_value, max_value)
        SELECT %(f)s + i, %(t)s, c.id, 1000, 1000000, 0,
-         CASE c.id WHEN 1 THEN (i * 1000)::text ELSE (DATE '2020-01-01' + i %% 2000)::text END,
-         CASE c.id WHEN 1 THEN (i * 1000 + 999)::text ELSE (DATE '2020-01-01' + i %% 2000)::text END
+         CASE c.id WHEN 1 THEN (i::bigint * 1000)::text ELSE (DATE '2020-01-01' + i %% 2000)::text END,
+         CASE c.id WHEN 1 THEN (i::bigint * 1000 + 999)::text ELSE (DATE '2020-01-01' + i %% 2000)::text END
        FROM generate_series(0, %(n)s - 1) i, (VALUES (1), (2)) c (id)""",
     "UPDATE ducklake_snapshot SET next_file_id = next_file_id + %(n)s WHERE snapshot_id = %(s)s",
     "ANALYZE ducklake_data_file",
