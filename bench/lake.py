@@ -229,7 +229,8 @@ def main() -> None:
     try:
         flags = {"spark.master": "local[2]", "spark.profile": "batch", "spark.driver_memory": "4g"}
         settings = Settings.load(root, flags)
-        duck.connect(settings, server.start(), create=True, inline=0).close()
+        with duck.connect(settings, server.start(), create=True, inline=0) as connection:
+            connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")  # ATTACH's own is not kept
         with lakemill.open(settings) as lake:
             bench = Bench(root, lake, report, given.rows, given.files, given.rounds)
             for name in given.only.split(","):
