@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lakemill import errors
+from lakemill.core.schema import quote_identifier
 from lakemill.lake import duck
 from lakemill.settings import Settings
 
@@ -149,7 +150,7 @@ def test_a_conflict_is_a_conflict(lake: Any) -> None:
 @pytest.mark.parametrize("value", ["a'b", "''", "x\\'; DROP"])
 def test_texts_and_names_are_quoted(tmp_path: Path, value: str) -> None:
     with duck.connect(Settings.load(tmp_path), "", attach=False) as connection:
-        row = connection.execute(f"SELECT {duck.literal(value)} AS {duck.identifier(value + chr(34))}")
+        row = connection.execute(f"SELECT {duck.literal(value)} AS {quote_identifier(value + chr(34))}")
         assert row.description[0][0] == value + '"'
         assert row.fetchone() == (value,)
 

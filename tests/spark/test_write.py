@@ -42,6 +42,20 @@ def files(story: Story) -> int:
     return len(list(story.opened.conn.execute("SELECT 1 FROM ducklake_data_file WHERE end_snapshot IS NULL")))
 
 
+def somebody_is_first(story: Story, monkeypatch: pytest.MonkeyPatch, statement: str) -> list[int]:
+    """The statement is committed just before the first publish; one entry per publish that was tried."""
+    publish, calls = story.opened.publisher.publish, []
+
+    def late(*arguments: Any) -> Any:
+        if not calls:
+            story.tell(statement)
+        calls.append(1)
+        return publish(*arguments)
+
+    monkeypatch.setattr(story.opened.publisher, "publish", late)
+    return calls
+
+
 def test_append(story: Story, spark: Any) -> None:
     published = story.table.append(spark.sql("SELECT CAST(id AS INT) AS id, 'new' AS v FROM range(100, 110)"))
     assert published is not None
@@ -151,15 +165,7 @@ def test_inlined_rows_are_flushed_before_positions_are_taken(begin: Callable[...
 def test_rows_that_are_inlined_while_a_merge_runs(begin: Callable[..., Story], spark: Any, monkeypatch: Any) -> None:
     story = begin(inline=50)
     story.tell("CREATE TABLE t (id INT, v VARCHAR)", "INSERT INTO t VALUES (1, 'a')")
-    publish, calls = story.opened.publisher.publish, []
-
-    def late(*arguments: Any) -> Any:
-        if not calls:
-            story.tell("INSERT INTO t VALUES (5, 'inlined')")
-        calls.append(1)
-        return publish(*arguments)
-
-    monkeypatch.setattr(story.opened.publisher, "publish", late)
+    calls = somebody_is_first(story, monkeypatch, "INSERT INTO t VALUES (5, 'inlined')")
     story.table.merge(spark.sql("SELECT 5 AS id, 'merged' AS v"), on=["id"])
     story.capture()
     assert len(calls) == 2
@@ -208,15 +214,7 @@ def test_a_frame_that_does_not_fit_changes_nothing(
 
 
 def test_a_delete_is_planned_again_when_somebody_else_was_first(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish, calls = story.opened.publisher.publish, []
-
-    def late(*arguments: Any) -> Any:
-        if not calls:
-            story.tell("DELETE FROM t WHERE id = 0")
-        calls.append(1)
-        return publish(*arguments)
-
-    monkeypatch.setattr(story.opened.publisher, "publish", late)
+    calls = somebody_is_first(story, monkeypatch, "DELETE FROM t WHERE id = 0")
     story.table.delete("id < 5")
     story.capture()
     assert len(calls) == 2

@@ -128,11 +128,6 @@ def literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def identifier(name: str) -> str:
-    """A name as SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def s3_secret(settings: Settings, *, chain: bool = False) -> str:
     """CREATE SECRET for the lake's S3, from the settings; `chain`: with the machine's own credentials."""
     s3 = settings.s3

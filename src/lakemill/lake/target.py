@@ -64,9 +64,8 @@ class WriteTarget:
 def read_target(conn: psycopg.Connection[Any], table: TableAt) -> WriteTarget:
     """The target of a live table; inside the caller's transaction, with the catalog on the search path."""
     queries = load_queries("target")
-    options = dict(
-        conn.execute(queries["options"].compose(), {"table_id": table.id, "schema_id": table.schema_id}).fetchall()
-    )
+    scoped = load_queries("catalog")["options"].compose()
+    options = dict(conn.execute(scoped, {"table": table.id, "schema": table.schema_id}).fetchall())
     if options.get("encrypted", "false").lower() == "true":
         raise UnsupportedLake("the lake is encrypted, which Spark can't write", remedy="write it with DuckDB")
     keys = conn.execute(queries["partition_keys"].compose(), {"table_id": table.id}).fetchall()

@@ -13,7 +13,6 @@ It wires settings, PostgreSQL, DuckDB and Spark together, each opened when first
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +54,6 @@ class Lake:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.dsn = store_dsn(settings)
-        self._lock = threading.RLock()
         self._stamps: Stamps | None = None
         try:
             with self.catalog():  # refuse what is no lake of ours before anything of ours is written

@@ -84,7 +84,6 @@ class Writing:
     def publish(
         self, updates: Sequence[Update], purpose: Purpose, base: int, message: str, more: More | None
     ) -> Published | None:
-        updates = [update for update in updates if update is not None]
         if not updates:
             return None
         table_id = self.state.table.id

@@ -1,9 +1,3 @@
--- name: options
--- the lake's options as they hold for a table: its own, else its schema's, else the lake's
-SELECT DISTINCT ON (key) key, value FROM ducklake_metadata
-WHERE scope IS NULL OR (scope = 'schema' AND scope_id = %(schema_id)s) OR (scope = 'table' AND scope_id = %(table_id)s)
-ORDER BY key, CASE scope WHEN 'table' THEN 0 WHEN 'schema' THEN 1 ELSE 2 END;
-
 -- name: partition_keys
 -- the live partition spec's keys in order
 SELECT i.partition_id, c.column_id, c.transform
