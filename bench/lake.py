@@ -19,10 +19,11 @@ from uuid import uuid4
 
 import lakemill
 from bench.measure import Report, ratio, take_turns
-from lakemill.core.commit import AddFiles, Intent, NewFile, NoConflict, Purpose
+from lakemill.core.commit import AddFiles, Intent, NoConflict, Purpose
 from lakemill.lake import duck
-from lakemill.lake.footer import read_footers
+from lakemill.lake.footer import new_files
 from lakemill.lake.publish import Publisher
+from lakemill.lake.staging import Staged, StagedFile
 from lakemill.lake.target import read_target
 from lakemill.runtime.open import Lake
 from lakemill.settings import Settings
@@ -138,10 +139,10 @@ def publish(bench: Bench) -> None:
 
 
 def _publish_one(lake: Lake, publisher: Publisher, target: Any, file: str) -> None:
-    (footer,) = read_footers(lake.duck, [file], target.columns)
-    new = NewFile(file.removeprefix(target.path), footer.rows, footer.size_bytes, footer.footer_size, footer.columns)
+    staged = Staged((StagedFile(file, file.removeprefix(target.path)),), rows=100)
+    files = new_files(lake.duck, staged, target)
     requirements = (NoConflict(target.table_id, 0, Purpose.APPEND), *target.requirements)
-    publisher.publish(Intent(uuid4(), (AddFiles(target.table_id, (new,)),), requirements))
+    publisher.publish(Intent(uuid4(), (AddFiles(target.table_id, files),), requirements))
 
 
 def append(bench: Bench) -> None:

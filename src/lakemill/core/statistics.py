@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import TypeAlias
 
 FLOATS = frozenset({"float32", "float64"})
@@ -141,6 +142,7 @@ def extreme(type_: str, texts: Sequence[str | None], *, largest: bool) -> str | 
     return best[1] if best else None
 
 
+@lru_cache(maxsize=4096)  # each bound is compared in its file, in its commit, and with the table's
 def sort_key(type_: str, text: str) -> SortKey | None:
     """A value that orders as DuckDB orders the type; None for text that this version can't place."""
     if type_ == "boolean":

@@ -1,26 +1,25 @@
 """Parquet footers → what the catalog must know of a file: rows, sizes, and statistics in DuckLake's own text form.
 
-Between the executor, which wrote the files, and the intent. DuckDB reads all footers in one query, in parallel,
-wherever the files are; that also proves that every file is there and whole before it enters a publish. Statistics are
-exact or absent: bounds of floats only where the footer shows that there is no NaN, none that PostgreSQL can't hold. It
-reads no row, and it is meant for files of our own writing (whose writer does not truncate bounds).
+Between the executor, which wrote the files, and the intent. Every file is read back: that proves that it is there and
+whole before it enters a publish. Small local footers are read by ``lake/parquet``, all others by DuckDB, in one query
+and in parallel, wherever they are. Statistics are exact or absent: bounds of floats only where the footer shows that
+there is no NaN, none that PostgreSQL can't hold. It reads no row, and it is meant for files of our own writing (whose
+writer does not truncate bounds).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
-from uuid import UUID
 
 from lakemill.core.commit import DeleteFile, NewFile
-from lakemill.core.schema import Column, blob_bytes
+from lakemill.core.schema import Column
 from lakemill.core.statistics import FLOATS, FileColumn, extreme
 from lakemill.errors import InternalError, SqlFailed, StorageUnavailable, WrongType
+from lakemill.lake.bounds import from_duckdb
 from lakemill.lake.duck import Connection, explained
+from lakemill.lake.parquet import Chunk, Contents, read_local
 from lakemill.lake.staging import Staged, StagedDeletes
 from lakemill.lake.target import WriteTarget
 
@@ -32,7 +31,7 @@ SELECT file_name, column_id, path_in_schema, row_group_num_rows, num_values, sta
   CASE WHEN min_is_exact IS NOT FALSE THEN stats_min_value END,
   CASE WHEN max_is_exact IS NOT FALSE THEN stats_max_value END
 FROM parquet_metadata(?)"""
-_FIELD_IDS = "SELECT name, field_id FROM parquet_schema(?)"
+_FIELD_IDS = "SELECT field_id FROM parquet_schema(?) WHERE field_id IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +41,6 @@ class Footer:
     size_bytes: int
     footer_size: int
     columns: tuple[FileColumn, ...]
-
-
-class Chunk(NamedTuple):
-    """A column in one row group."""
-
-    values: int
-    nulls: int | None
-    size_bytes: int
-    min: str | None
-    max: str | None
 
 
 def read_footers(
@@ -69,45 +58,55 @@ def read_footers(
     if not paths:
         return _checked([], expected_rows)
     leaves = [leaf for column in columns for leaf in parquet_leaves(column)]
-    # a cursor is not in the lake: there, every statement would first ask PostgreSQL which snapshot it reads
-    with _read_back(), connection.cursor() as reader:
-        chunks: dict[tuple[str, int], list[Chunk]] = {}
-        rows = dict.fromkeys(paths, 0)
-        for name, index, place, group_rows, *figures in reader.execute(_CHUNKS, [list(paths)]).fetchall():
-            if index == 0:
-                rows[name] += group_rows
-            if index < len(leaves):
-                if place != ", ".join(leaves[index][0]):
-                    raise InternalError(f"{name} holds {place!r} where {leaves[index][0]!r} was written")
-                chunks.setdefault((name, index), []).append(Chunk(*figures))
-        if check_ids:
-            _check_ids(reader, paths[0], columns)
-        sizes = _sizes(reader, paths)
+    places = [", ".join(names) for names, _ in leaves]
+    types = [column for _, column in leaves]
+    found = read_local(paths, types)
+    if found is None:
+        found = _read_through_duckdb(connection, paths, types, check_ids=check_ids)
+    if check_ids:
+        _check_ids(found[0], columns)
     footers = []
-    for path in paths:
-        found = [
-            _statistics(column, chunks[path, index])
-            for index, (_, column) in enumerate(leaves)
-            if (path, index) in chunks
-        ]
-        footers.append(Footer(path, rows[path], *sizes[path], tuple(found)))
+    for path, contents in zip(paths, found, strict=True):
+        for place, written in zip(contents.places, places, strict=False):
+            if place != written:
+                raise InternalError(f"{path} holds {place!r} where {written!r} was written")
+        known = tuple(
+            _statistics(column, chunks) for column, chunks in zip(types, contents.chunks, strict=False) if chunks
+        )
+        footers.append(Footer(path, contents.rows, contents.size_bytes, contents.footer_size, known))
     return _checked(footers, expected_rows)
 
 
-def _sizes(reader: Connection, paths: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """Size of each file and of its footer; a local file says both at its end, which is faster than a query."""
-    if any("://" in path for path in paths):
-        return {name: (size, footer) for name, size, footer in reader.execute(_SIZES, [list(paths)]).fetchall()}
-    sizes = {}
-    for path in paths:
-        try:
-            with Path(path).open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(-8, os.SEEK_END)
-                sizes[path] = size, int.from_bytes(file.read(4), "little")
-        except OSError as error:
-            raise StorageUnavailable(f"{path} was written but can't be read back: {error.strerror}") from error
-    return sizes
+def _read_through_duckdb(
+    connection: Connection, paths: Sequence[str], leaves: Sequence[Column], *, check_ids: bool
+) -> list[Contents]:
+    chunks: dict[str, list[list[Chunk]]] = {path: [[] for _ in leaves] for path in paths}
+    places: dict[str, dict[int, str]] = {path: {} for path in paths}
+    rows = dict.fromkeys(paths, 0)
+    # a cursor is not in the lake: there, every statement would first ask PostgreSQL which snapshot it reads
+    with _read_back(), connection.cursor() as reader:
+        for path, index, place, group, values, nulls, size, low, high in reader.execute(
+            _CHUNKS, [list(paths)]
+        ).fetchall():
+            places[path][index] = place
+            if index == 0:
+                rows[path] += group
+            if index < len(leaves):
+                bounds = (from_duckdb(leaves[index].type, bound) for bound in (low, high))
+                chunks[path][index].append(Chunk(values, nulls, size, *bounds))
+        sizes = {path: (size, footer) for path, size, footer in reader.execute(_SIZES, [list(paths)]).fetchall()}
+        ids = reader.execute(_FIELD_IDS, [paths[0]]).fetchall() if check_ids else ()
+    return [
+        Contents(
+            rows[path],
+            size_bytes=sizes[path][0],
+            footer_size=sizes[path][1],
+            places=tuple(place for _, place in sorted(places[path].items())),
+            chunks=tuple(tuple(found) for found in chunks[path]),
+            field_ids=frozenset(row[0] for row in ids),
+        )
+        for path in paths
+    ]
 
 
 @contextmanager
@@ -182,9 +181,8 @@ def _checked(footers: list[Footer], expected_rows: int | None) -> list[Footer]:
     return footers
 
 
-def _check_ids(connection: Connection, path: str, columns: Sequence[Column]) -> None:
-    ids = {field_id for _, field_id in connection.execute(_FIELD_IDS, [path]).fetchall()}
-    missing = [column.name for column in columns if column.id not in ids]
+def _check_ids(file: Contents, columns: Sequence[Column]) -> None:
+    missing = [column.name for column in columns if column.id not in file.field_ids]
     if missing:
         raise InternalError(
             f"Spark wrote no field ids for {', '.join(missing)}",
@@ -219,27 +217,10 @@ def _statistics(column: Column, chunks: Sequence[Chunk]) -> FileColumn:
             return FileColumn(column.id, column.type, size)
         nulls += chunk.nulls
     filled = [chunk for chunk in chunks if chunk.nulls != chunk.values]
-    low = extreme(column.type, [_text(column.type, chunk.min) for chunk in filled], largest=False)
-    high = extreme(column.type, [_text(column.type, chunk.max) for chunk in filled], largest=True)
+    low = extreme(column.type, [chunk.min for chunk in filled], largest=False)
+    high = extreme(column.type, [chunk.max for chunk in filled], largest=True)
     if low is None or high is None:  # one alone is of no use to DuckDB, and may hide a NaN or an infinity
         low = high = None
     # the writer's maximum is NaN as soon as there is one, and DuckDB shows no bound then: both bounds mean no NaN
     nan = False if column.type in FLOATS and (low is not None or values == nulls) else None
     return FileColumn(column.id, column.type, size, values - nulls, nulls, low, high, nan)
-
-
-def _text(type_: str, item: str | None) -> str | None:
-    """A bound in the form of the catalog; None for one that it can't hold."""
-    if item is None or "\x00" in item:
-        return None
-    match type_:
-        case "boolean":
-            return "1" if item == "true" else "0"
-        case "blob":
-            return blob_bytes(item).hex().upper()
-        case "uuid":
-            found = blob_bytes(item)
-            return str(UUID(bytes=found)) if len(found) == 16 else None
-        case "int128" | "uint128":  # DOUBLE in the file; DuckDB keeps no bounds for them either
-            return None
-    return item

@@ -93,6 +93,8 @@ class Statements:
 def _answers(cursor: psycopg.ClientCursor[Any]) -> list[Answer]:
     answers = []
     while True:
-        answers.append(Answer(cursor.rowcount, cursor.fetchall() if cursor.description else ()))
+        result = cursor.pgresult
+        with_rows = result is not None and result.nfields  # as `description` would say, which makes a list of columns
+        answers.append(Answer(cursor.rowcount, cursor.fetchall() if with_rows else ()))
         if not cursor.nextset():
             return answers
