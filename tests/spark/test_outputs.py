@@ -275,7 +275,7 @@ def test_delete_files(desk: Desk, spark: Any, by_driver: bool) -> None:
     files = {id_: path for id_, path, _ in desk.data_files()}
     before = desk.head()
     taken = [(id_, pos) for id_ in files for pos in (99, 3, 3, 0)]
-    positions = spark.createDataFrame(taken, "data_file_id bigint, position bigint")
+    positions = spark.createDataFrame(taken, "__file_id bigint, __position bigint")
     staged = write_deletes(positions, desk.target(), files, desk.storage, driver_positions=10_000 if by_driver else 1)
     desk.publish(DeletePositions(desk.table().id, new_deletes(desk.duck, staged, {})))
     kept = [(i,) for i in range(200) if i % 100 not in (0, 3, 99)]
@@ -309,7 +309,7 @@ with one_desk(TestLake(settings, sys.argv[2], settings.data_path)) as desk:
     staged = write_files(frame, target, desk.storage)
     desk.publish(AddFiles(table_id, new_files(desk.duck, staged, target)), requires=target.requirements)
     files = {id_: path for id_, path, _ in desk.data_files()}
-    positions = spark.createDataFrame([(id_, 0) for id_ in files], "data_file_id bigint, position bigint")
+    positions = spark.createDataFrame([(id_, 0) for id_ in files], "__file_id bigint, __position bigint")
     for limit in (10, 0):
         staged = write_deletes(positions, target, files, desk.storage, driver_positions=limit)
     desk.publish(DeletePositions(table_id, new_deletes(desk.duck, staged, {})))

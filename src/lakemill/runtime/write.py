@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+import pyarrow as pa
+
 from lakemill.core.commit import (
     AddFiles,
     DeletePositions,
@@ -33,11 +35,10 @@ from lakemill.lake.staging import JOB_FOLDER
 from lakemill.lake.storage import StagingStorage
 from lakemill.lake.target import WriteTarget, read_target
 from lakemill.spark.changes import DELETE, INSERT, OPERATION, UPDATE, count_by_file, merge_diff, read_diff, stage_diff
-from lakemill.spark.deletes import FILE_ID as DELETES_FILE_ID
-from lakemill.spark.deletes import POSITION as DELETES_POSITION
 from lakemill.spark.deletes import write_deletes
-from lakemill.spark.inputs import FILE_ID, POSITION, ROW_ID, deleted_positions
+from lakemill.spark.inputs import ROW_ID
 from lakemill.spark.outputs import write_files
+from lakemill.spark.positions import FILE_ID, POSITION, in_delete_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -197,11 +198,13 @@ def _deletes(attempt: Writing, hits: DataFrame) -> list[Update]:
     partly = {file_id: files[file_id].path for file_id in counts if file_id not in ended}
     if partly:
         spark = attempt.lake.spark
-        positions = hits.selectExpr(f"{FILE_ID} AS {DELETES_FILE_ID}", f"{POSITION} AS {DELETES_POSITION}")
+        positions = hits.select(FILE_ID, POSITION)
         if ended:
-            positions = positions.where(~positions[DELETES_FILE_ID].isin(list(ended)))
-        if older := [read for read in state.plan.deletes if read.file.data_file_id in partly]:
-            positions = positions.unionByName(deleted_positions(spark, older).toDF(DELETES_FILE_ID, DELETES_POSITION))
+            positions = positions.where(~positions[FILE_ID].isin(list(ended)))
+        if older := [read.file for read in state.plan.deletes if read.file.data_file_id in partly]:
+            owners = {FILE_ID: pa.array([file.data_file_id for file in older], pa.int64())}
+            known = in_delete_files(spark, [file.path for file in older], owners)
+            positions = positions.unionByName(known.select(FILE_ID, POSITION))
         staged = write_deletes(positions, state.target, partly, attempt.storage)
         attempt.staged += [delete.file.path for delete in staged]
         replaces = {file_id: file.id for file_id, file in live.items() if file_id in partly}

@@ -20,8 +20,9 @@ from lakemill.errors import BadArgument
 from lakemill.spark import types
 from lakemill.spark.casting import fit
 from lakemill.spark.columns import comparable, has_map
-from lakemill.spark.inputs import FILE_ID, POSITION, ROW_ID
+from lakemill.spark.inputs import ROW_ID
 from lakemill.spark.outputs import explained_write, writer_path
+from lakemill.spark.positions import FILE_ID, POSITION
 
 OPERATION = "__operation"
 UPDATE, INSERT, DELETE = "update", "insert", "delete"

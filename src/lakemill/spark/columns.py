@@ -1,7 +1,8 @@
 """A table's columns as Spark reads them from one kind of file: by field id, or by the names of a mapping.
 
-Gives the schema for the Parquet reader and, per column, the expression that turns what was read (*stored* form, names
-and field order of the file) into what the user gets (*shown* form). Missing columns take their initial default.
+Gives the schema for the Parquet reader and, per column, the value that turns what was read (*stored* form, names and
+field order of the file) into what the user gets (*shown* form): the name of a field that needs nothing, which costs
+Python nothing either, or an expression. Missing columns take their initial default.
 """
 
 from __future__ import annotations
@@ -36,19 +37,21 @@ def by_id(
     row_ids: bool,
     absent: frozenset[int] | None = None,
     stored_as: tuple[tuple[int, str], ...] = (),
-) -> tuple[t.StructType, list[Expr]]:
+) -> tuple[t.StructType, list[str | Expr]]:
     """``absent``: columns that these files are known to lack and whose default is ours to fill; None: not asked.
 
     ``stored_as``: columns that these files hold in an older type, and that type.
     """
     older = dict(stored_as)
-    fields, values = [], []
+    fields: list[t.StructField] = []
+    values: list[str | Expr] = []
     for column in columns:
         metadata: dict[str, object] = {types.FIELD_ID: column.id}
+        name = f"__f{column.id}"
         if column.id in older:
             held = replace(column, type=older[column.id])
-            fields.append(t.StructField(f"__f{column.id}", types.stored(held, ids=True), True, metadata))
-            values.append(_show(F.col(f"__f{column.id}"), held).cast(types.shown(column)))
+            fields.append(t.StructField(name, types.stored(held, ids=True), True, metadata))
+            values.append(_show(F.col(name), held).cast(types.shown(column)))
             continue
         default = stored_default(column)
         if absent is not None and default is not None and filled_by_us(column):
@@ -58,8 +61,8 @@ def by_id(
             default = None
         if default is not None:
             metadata |= {"EXISTS_DEFAULT": default, "CURRENT_DEFAULT": default}
-        fields.append(t.StructField(f"__f{column.id}", types.stored(column, ids=True), True, metadata))
-        values.append(_show(F.col(f"__f{column.id}"), column))
+        fields.append(t.StructField(name, types.stored(column, ids=True), True, metadata))
+        values.append(_show(F.col(name), column) if converts(column) else name)
     if stamped:
         fields.append(t.StructField(STAMP, t.LongType(), True, {types.FIELD_ID: SNAPSHOT_FIELD}))
     if row_ids:

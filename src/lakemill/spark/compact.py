@@ -29,14 +29,13 @@ from lakemill.lake.target import WriteTarget
 from lakemill.spark import types
 from lakemill.spark.changes import read_diff, stage_diff
 from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id
-from lakemill.spark.deletes import FILE_ID, POSITION, write_deletes
-from lakemill.spark.deletes import STAMP as DELETED_BY
-from lakemill.spark.inputs import BROADCAST_POSITIONS
+from lakemill.spark.deletes import write_deletes
 from lakemill.spark.outputs import explained_write, write_options, writer_path
 from lakemill.spark.paths import reader_path, spark_uri
+from lakemill.spark.positions import BROADCAST_POSITIONS, FILE_ID, POSITION, in_delete_files
 
 _GROUP, _ORDER, _FILE, _PATH, _INDEX = "__lakemill_group", "__order", "__file", "__path", "__index"
-_ROW_ID, _AT, _LAST_SEEN, _PLACE = "__row_id", "__deleted_at", "__last_seen", "__place"
+_ROW_ID, _AT, _LAST_SEEN, _PLACE, _WRITTEN = "__row_id", "__deleted_at", "__last_seen", "__place", "__written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def _write_deletes(
     if not deleted:
         return {}
     positions = placed.where(F.col(_AT).isNotNull()).select(
-        F.col(_GROUP).alias(FILE_ID), F.col(_PLACE).alias(POSITION), F.col(_AT).alias(DELETED_BY)
+        F.col(_GROUP).alias(FILE_ID), F.col(_PLACE).alias(POSITION), F.col(_AT).alias(STAMP)
     )
     written = write_deletes(positions, target, deleted, storage, stamped=True)
     return {found.data_file_id: found for found in written}
@@ -176,24 +175,14 @@ def _source_facts(spark: SparkSession, groups: Sequence[Group]) -> DataFrame:
 def _deletes(spark: SparkSession, groups: Sequence[Group]) -> DataFrame:
     """Every position that was ever deleted from the sources: the first snapshot without it, and the last with it."""
     known = [(source.file.id, found) for group in groups for source in group.sources for found in source.deleted]
-    facts = pa.table(
-        {
-            _PATH: pa.array([spark_uri(spark, found.path) for _, found in known], pa.string()),
-            STAMP: pa.array([found.stamp for _, found in known], pa.int64()),
-            _FILE: pa.array([file_id for file_id, _ in known], pa.int64()),
-            _AT: pa.array([found.at for _, found in known], pa.int64()),
-            _LAST_SEEN: pa.array([found.last_seen for _, found in known], pa.int64()),
-        }
-    )
-    schema = t.StructType([t.StructField("pos", t.LongType()), t.StructField(SNAPSHOT_NAME, t.LongType())])
-    paths = dict.fromkeys(found.path for _, found in known)
-    frame = spark.read.schema(schema).parquet(*[reader_path(path) for path in paths])
-    frame = frame.select(
-        F.col("pos").alias(_INDEX),
-        F.coalesce(SNAPSHOT_NAME, F.lit(0)).cast("bigint").alias(STAMP),
-        F.col("_metadata.file_path").alias(_PATH),
-    )
-    frame = frame.join(F.broadcast(spark.createDataFrame(facts)), [_PATH, STAMP])
+    facts = {
+        _FILE: pa.array([file_id for file_id, _ in known], pa.int64()),
+        _WRITTEN: pa.array([found.stamp for _, found in known], pa.int64()),
+        _AT: pa.array([found.at for _, found in known], pa.int64()),
+        _LAST_SEEN: pa.array([found.last_seen for _, found in known], pa.int64()),
+    }
+    frame = in_delete_files(spark, [found.path for _, found in known], facts).where(f"{STAMP} = {_WRITTEN}")
+    frame = frame.withColumnRenamed(POSITION, _INDEX)
     # a position is in every later delete file of its data file: the first one counts
     return frame.groupBy(_FILE, _INDEX).agg(F.min(_AT).alias(_AT), F.min(_LAST_SEEN).alias(_LAST_SEEN))
 

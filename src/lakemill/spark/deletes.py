@@ -26,10 +26,11 @@ from lakemill.errors import InternalError
 from lakemill.lake.staging import JOB_FOLDER, StagedDeletes, StagedFile, Storage
 from lakemill.lake.target import WriteTarget
 from lakemill.spark import types
+from lakemill.spark.columns import STAMP
 from lakemill.spark.outputs import explained_write, write_options, writer_path
+from lakemill.spark.positions import FILE_ID, POSITION
 
 DRIVER_POSITIONS = 10_000
-FILE_ID, POSITION, STAMP = "data_file_id", "position", "snapshot_id"
 _FOLDER = "__lakemill_file"
 
 
@@ -42,9 +43,9 @@ def write_deletes(
     stamped: bool = False,
     driver_positions: int = DRIVER_POSITIONS,
 ) -> list[StagedDeletes]:
-    """Write the positions (columns ``data_file_id`` and ``position``) of each data file; ``paths`` are the files'.
+    """Write the positions (``__file_id`` and ``__position``) of each data file; ``paths`` are the files'.
 
-    ``stamped``: each position also carries the snapshot that deleted it (column ``snapshot_id``), for merged files.
+    ``stamped``: each position also carries the snapshot that deleted it (``__stamp``), for merged files.
     """
     names = [FILE_ID, POSITION, *([STAMP] if stamped else [])]
     chosen = positions.select(*[F.col(name).cast("bigint").alias(name) for name in names])
