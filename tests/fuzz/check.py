@@ -8,7 +8,7 @@ question. Types stay typed on the way: the union has a slot for every Spark type
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
@@ -25,6 +25,7 @@ from tests.fuzz.evaluate import Evaluator
 from tests.fuzz.history import History, first_line
 from tests.fuzz.sandbox import parse_default
 from tests.fuzz.truth import Column, Defaults, Row, State, canonical, convert, difference
+from tests.fuzz.values import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,6 +34,21 @@ if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
 
 DELTAS_PER_TABLE = 5
+# Frames of a hundred rows: planning and compiling them is all the work. Every tenth history runs as users run it.
+QUICK = {
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+}
+USUAL = QUICK | {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +73,11 @@ class Verdict:
     failures: list[str] = field(default_factory=list)
 
 
-def open_lake(history: History, dsn: str, spark_flags: Mapping[str, object] | None = None) -> Lake:
+def open_lake(history: History, dsn: str) -> Lake:
     (history.root / "lakemill.toml").write_text(f'[lake]\npostgres = "{dsn}"\ndata_path = "{history.root}/data/"\n')
-    return lakemill.open(Settings.load(history.root, {"duck.threads": 1, **(spark_flags or {})}))
+    flags = {"spark.master": "local[2]", "spark.driver_memory": "1g", "spark.profile": "batch", "duck.threads": 1}
+    conf = QUICK if history.seed % 10 else USUAL
+    return lakemill.open(Settings.load(history.root, {**flags, "spark.conf": conf}))
 
 
 def check_history(history: History, lake: Lake, rng: Random, frames: int | None) -> Verdict:
@@ -74,14 +92,14 @@ def check_history(history: History, lake: Lake, rng: Random, frames: int | None)
     doubts = Doubts(history, lake)
     asked: dict[Any, tuple[ReadPlan, list[Question]]] = {}
     for question in questions(history, lake, rng):
-        table = lake.table(f"main.{question.table}")
+        state = history.truth.states[question.b][question.table]
+        table = lake.table(f"main.{quote(state.name)}")
         try:
             plan = table.plan_scan(question.b) if question.a is None else table.plan_delta(question.a, question.b)
             inlined = [inlined_table(lake.duck, rows, plan.table.columns, plan.b) for rows in plan.inlined_rows]
         except LakemillError as error:
             judge_refusal(history, question, error, doubts, verdict)
             continue
-        state = history.truth.states[question.b][question.table]
         got = evaluator.weights(plan, state.columns, inlined)
         if got != (wanted := answer(history, question, defaults)):
             verdict.failures.append(f"{question}: plan: {explain(got, wanted, state)}")
@@ -96,15 +114,14 @@ def check_history(history: History, lake: Lake, rng: Random, frames: int | None)
 def check_replaced(history: History, lake: Lake, verdict: Verdict) -> None:
     """A delta over the replacement of a table must be refused for that reason."""
     found = lake.conn.execute("SELECT snapshot_id FROM ducklake_snapshot ORDER BY 1").fetchall()
-    last: dict[str, dict[int, int]] = defaultdict(dict)
+    last: dict[str, dict[int, tuple[int, str]]] = defaultdict(dict)
     for (snapshot,) in found:
         for name, state in history.truth.states.get(snapshot, {}).items():
-            last[name][state.table_id] = snapshot
-    for name, by_id in last.items():
-        ends = sorted(by_id.values())
-        for a, b in pairwise(ends):
+            last[name][state.table_id] = (snapshot, state.name)
+    for by_id in last.values():
+        for (a, _), (b, name) in pairwise(sorted(by_id.values())):
             try:
-                lake.table(f"main.{name}").plan_delta(a, b)
+                lake.table(f"main.{quote(name)}").plan_delta(a, b)
             except LakemillError as error:
                 if error.code == "TABLE_REPLACED":
                     continue
@@ -125,7 +142,7 @@ def check_by_spark(
     chosen = list(asked.values())
     if limit is not None and len(chosen) > limit:
         chosen = rng.sample(chosen, limit)
-    frames = [lake.table(f"main.{questions[0].table}").frame(plan) for plan, questions in chosen]
+    frames = [lake.table(f"main.{quote(plan.table.name)}").frame(plan) for plan, _ in chosen]
     try:
         answers = collect(frames)
     except Exception as error:  # one bad frame fails the whole job: find it

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 STAMP = "_ducklake_internal_snapshot_id"
 _FILES = """
-SELECT t.table_name, f.path, f.path_is_relative FROM ducklake_delete_file f JOIN ducklake_table t USING (table_id)
+SELECT t.table_id, t.path || f.path, f.path, f.path_is_relative
+FROM ducklake_delete_file f JOIN ducklake_table t USING (table_id)
 WHERE t.end_snapshot IS NULL AND f.format = 'parquet'
 """
 
@@ -44,8 +45,9 @@ class Doubts:
         head = max(history.truth.states)
         known = {snapshot for (snapshot,) in self._lake.conn.execute("SELECT snapshot_id FROM ducklake_snapshot")}
         out: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for name, path, relative in self._lake.conn.execute(_FILES).fetchall():
-            file = f"{history.root}/data/main/{name}/{path}" if relative else path
+        names = {state.table_id: name for states in history.truth.states.values() for name, state in states.items()}
+        for table_id, below, path, relative in self._lake.conn.execute(_FILES).fetchall():
+            name, file = names[table_id], f"{history.root}/data/main/{below}" if relative else path
             if STAMP not in pq.read_schema(file).names:
                 continue
             stamps = sorted({s for s in pq.read_table(file, columns=[STAMP]).column(0).to_pylist() if s is not None})

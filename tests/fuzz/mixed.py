@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ from psycopg.conninfo import make_conninfo
 from lakemill.errors import LakemillError
 from tests.fuzz import publishes
 from tests.fuzz.check import Verdict, check_history, open_lake
-from tests.fuzz.history import Machine, finish, first_line, forget, leak, machine, prepare, step
+from tests.fuzz.course import finish, prepare, step
+from tests.fuzz.history import History, Machine, first_line, forget, leak, machine
 from tests.fuzz.kinds import count_kinds
 from tests.fuzz.publishes import Publish
 from tests.fuzz.sandbox import Sandbox
@@ -29,19 +31,17 @@ from tests.fuzz.truth import Bag, Column, State, Truth, difference
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
-    from tests.fuzz.report import Report
     from tests.fuzz.run import Options
 
-SPARK = {"spark.master": "local[2]", "spark.driver_memory": "1g"}
 FRAMES = 3
 
 
-def check_mixed(seed: int, report: Report, options: Options) -> None:
+def check_mixed(seed: int, options: Options) -> tuple[History, Verdict, Counter[str]]:
     with machine(seed, "mixed", options.server, options.root) as it:
         history = it.history
         prepare(it)
         dsn = make_conninfo(options.server, dbname=history.name)
-        with open_lake(history, dsn, SPARK) as lake:
+        with open_lake(history, dsn) as lake:
             wanted = it.rng.randint(2, 4)
             steps = ["publish"] * wanted + ["stock"] * it.rng.randint(3, 8)
             it.rng.shuffle(steps)
@@ -56,9 +56,10 @@ def check_mixed(seed: int, report: Report, options: Options) -> None:
             verdict = Verdict()
             if not history.failures:
                 judge(it, lake, verdict, options)
-            report.add(history, verdict, count_kinds(lake.conn))
+            kinds = count_kinds(lake.conn)
     if not (options.keep and (history.failures or verdict.failures)):
         forget(history, options.server)
+    return history, verdict, kinds
 
 
 def publish(it: Machine, lake: Lake) -> None:
@@ -96,9 +97,9 @@ def accept(it: Machine, done: Publish) -> None:
     states = dict(last)
     now = seen[done.table]
     if now.table_id != last[done.table].table_id:  # a new generation: same columns, other ids
-        states[done.table] = State(now.table_id, now.columns, renumbered(done.expected, last[done.table], now))
+        states[done.table] = replace(now, rows=renumbered(done.expected, last[done.table], now))
     else:
-        states[done.table] = State(now.table_id, last[done.table].columns, done.expected)
+        states[done.table] = replace(last[done.table], rows=done.expected)
     for name, state in states.items():
         if seen[name].rows != state.rows:
             off = difference(seen[name].rows, state.rows)

@@ -7,7 +7,7 @@ their own.
 from __future__ import annotations
 
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
@@ -34,6 +34,7 @@ _SHOWN = {
     "USMALLINT": "INTEGER",
     "UINTEGER": "BIGINT",
     "UBIGINT": "DECIMAL(20,0)",
+    "HUGEINT": "DECIMAL(38,0)",
     "JSON": "VARCHAR",
     "UUID": "VARCHAR",
     "TIMESTAMP_S": "TIMESTAMP",
@@ -115,18 +116,37 @@ def merge(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
         f"MERGE INTO {model.table} t USING ({select}) s ON t.{on} = s.{on} "
         "WHEN MATCHED THEN UPDATE WHEN NOT MATCHED THEN INSERT"
     )
-    return Publish(
-        "Lakemill merge",
-        model.name,
-        (sql,),
-        expected,
-        lambda: table(lake, model).merge(frame(it, lake, model, select), on=[model.key]),
+
+    def run() -> None:
+        before = row_ids(it, model)
+        table(lake, model).merge(frame(it, lake, model, select), on=[model.key])
+        after = row_ids(it, model)
+        if moved := [key for key in before if before[key] != after.get(key)]:
+            it.history.failures.append(f"a merge changed the row ids of {model.key} {moved[:5]} in {model.name}")
+
+    return Publish("Lakemill merge", model.name, (sql,), expected, run)
+
+
+def row_ids(it: Machine, model: Model) -> dict[Any, list[int]]:
+    """Key → row ids, as stock shows them; empty where a merge need not keep them."""
+    out: dict[Any, list[int]] = defaultdict(list)
+    if not any(has_repeated(type_) for _, type_ in model.columns):
+        reader = it.box.connect("rowids")
+        for key, row_id in fetch(reader, f"SELECT {quote(model.key)}, rowid FROM {model.table} ORDER BY ALL"):
+            out[key].append(row_id)
+        reader.close()
+    return out
+
+
+def has_repeated(type_: Type) -> bool:
+    return isinstance(type_, ListOf | MapOf) or (
+        isinstance(type_, Struct) and any(has_repeated(inner) for _, inner in type_.fields)
     )
 
 
 def compaction(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
-    sql = f"CALL ducklake_merge_adjacent_files('lake', '{model.name}')"
-    return Publish("Lakemill compact", model.name, (sql,), state.rows, lambda: compact(lake, f"main.{model.name}"))
+    sql = f"CALL ducklake_merge_adjacent_files('lake', '{model.sql_name}')"
+    return Publish("Lakemill compact", model.name, (sql,), state.rows, lambda: compact(lake, f"main.{model.table}"))
 
 
 def swap(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
@@ -137,19 +157,19 @@ def swap(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
 
     def run() -> None:
         old = table(lake, model).describe()
-        generation = build_generation(lake.duck, lake.conn, "main", model.name, old.columns)
+        generation = build_generation(lake.duck, lake.conn, "main", model.sql_name, old.columns)
         updates, requirements = generation.takes_name(old.id)
         with writing(lake.table(f'main."{generation.table.name}"')) as attempt:
             added = AddFiles(generation.table.id, attempt.files(frame(it, lake, model, select)))
             lake.publisher.publish(Intent(uuid.uuid4(), (added, *updates), requirements, author="fuzz"))
-        it.models[model.name] = replace_fields(model, partitioned=False)
+        it.models[model.name] = replace_fields(model, partitioned="")
 
     sql = f"CREATE OR REPLACE TABLE {model.table} AS {select}"
     return Publish("Lakemill generation", model.name, (sql,), expected, run)
 
 
 def table(lake: Lake, model: Model) -> Any:
-    return lake.table(f'main."{model.name}"')
+    return lake.table(f"main.{model.table}")
 
 
 def frame(it: Machine, lake: Lake, model: Model, select: str) -> DataFrame:

@@ -29,17 +29,22 @@ from tests.fuzz.values import (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """``columns`` in order; the key column is an integer that predicates use."""
+    """``columns`` in order; the key column is an integer that predicates use. ``name`` is the one it was made with."""
 
     name: str
     key: str
     columns: tuple[tuple[str, Type], ...]
-    partitioned: bool = False
+    partitioned: str = ""
     inlined: bool = False
+    renamed: str | None = None
+
+    @property
+    def sql_name(self) -> str:
+        return self.renamed or self.name
 
     @property
     def table(self) -> str:
-        return quote(self.name)
+        return quote(self.sql_name)
 
     def type_of(self, name: str) -> Type:
         return dict(self.columns)[name]
@@ -118,7 +123,7 @@ def insert(model: Model, rng: Random, numbers: Numbers) -> Statement:
         start, end = max(0, start - count // 2), end - count // 2
     if len(model.columns) > 2 and rng.random() < 0.2:  # the left-out column takes its default
         left_out = rng.choice(model.others())
-        kept = Model(model.name, model.key, tuple(c for c in model.columns if c[0] != left_out))
+        kept = replace(model, columns=tuple(c for c in model.columns if c[0] != left_out))
         names = ", ".join(quote(n) for n, _ in kept.columns)
         return Statement("insert", f"INSERT INTO {model.table} ({names}) {rows(kept, rng, start, end)}", model)
     return Statement("insert", f"INSERT INTO {model.table} {rows(model, rng, start, end)}", model)
@@ -181,19 +186,32 @@ def rename_column(model: Model, rng: Random, numbers: Numbers) -> Statement:
     names = dict(model.columns)
     new = rng.choice([n for n in (*(f"c{i}" for i in range(8)), "key", "Ünï", "a b") if n not in names])
     columns = tuple((new if n == old else n, t) for n, t in model.columns)
-    after = replace(model, columns=columns, key=new if old == model.key else model.key)
+    partitioned = model.partitioned.replace(quote(old), quote(new))
+    after = replace(model, columns=columns, key=new if old == model.key else model.key, partitioned=partitioned)
     return Statement("rename column", f"ALTER TABLE {model.table} RENAME COLUMN {quote(old)} TO {quote(new)}", after)
 
 
 def promote(model: Model, rng: Random, numbers: Numbers) -> Statement | None:
-    able = [(n, t.sql) for n, t in model.columns if isinstance(t, Scalar) and t.sql in PROMOTIONS]
+    able = [
+        (n, new)
+        for n, t in model.columns
+        if isinstance(t, Scalar)
+        for new in PROMOTIONS.get(t.sql, ())
+        if (n != model.key or new in ("INTEGER", "BIGINT"))
+        and (quote(n) not in model.partitioned or new not in ("FLOAT", "DOUBLE", "HUGEINT"))
+    ]
     if not able:
         return None
-    name, old = rng.choice(able)
-    new = rng.choice(PROMOTIONS[old])
+    name, new = rng.choice(able)
     columns = tuple((n, Scalar(new) if n == name else t) for n, t in model.columns)
     sql = f"ALTER TABLE {model.table} ALTER COLUMN {quote(name)} SET DATA TYPE {new}"
     return Statement("promote", sql, replace(model, columns=columns))
+
+
+def rename_table(model: Model, rng: Random, numbers: Numbers) -> Statement:
+    new = rng.choice([n for n in (model.name, f"{model.name} ü", f"{model.name}.2") if n != model.sql_name])
+    sql = f"ALTER TABLE {model.table} RENAME TO {quote(new)}"
+    return Statement("rename table", sql, replace(model, renamed=new))
 
 
 def set_default(model: Model, rng: Random, numbers: Numbers) -> Statement | None:
@@ -236,7 +254,7 @@ def change_nested(model: Model, rng: Random, numbers: Numbers) -> Statement | No
 def partition(model: Model, rng: Random, numbers: Numbers) -> Statement | None:
     if model.partitioned and rng.random() < 0.4:
         return Statement(
-            "reset partitions", f"ALTER TABLE {model.table} RESET PARTITIONED BY", replace(model, partitioned=False)
+            "reset partitions", f"ALTER TABLE {model.table} RESET PARTITIONED BY", replace(model, partitioned="")
         )
     parts = [f"bucket({rng.randint(2, 4)}, {quote(model.key)})"]
     for name, type_ in model.columns:
@@ -246,8 +264,9 @@ def partition(model: Model, rng: Random, numbers: Numbers) -> Statement | None:
             parts += [f"year({quote(name)})", f"year({quote(name)}), month({quote(name)})"]
         elif type_.sql in ("VARCHAR", "BOOLEAN", "DECIMAL(4,1)", "UTINYINT", "DATE", "UUID"):
             parts += [quote(name), quote(name)]
-    sql = f"ALTER TABLE {model.table} SET PARTITIONED BY ({rng.choice(parts)})"
-    return Statement("set partitions", sql, replace(model, partitioned=True))
+    chosen = rng.choice(parts)
+    sql = f"ALTER TABLE {model.table} SET PARTITIONED BY ({chosen})"
+    return Statement("set partitions", sql, replace(model, partitioned=chosen))
 
 
 # ---------------------------------------------------------------- files that somebody else wrote
@@ -261,7 +280,7 @@ def give_files(model: Model, rng: Random, numbers: Numbers, folder: Path) -> tup
         call += ", allow_missing => true"
     if rng.random() < 0.5:
         rng.shuffle(columns)
-    given = Model(model.name, model.key, tuple(columns))
+    given = replace(model, columns=tuple(columns))
     select = rows(given, rng, start, end)
     if rng.random() < 0.15:
         select = select.replace(" FROM range", ", i AS extra_column FROM range")
@@ -269,7 +288,7 @@ def give_files(model: Model, rng: Random, numbers: Numbers, folder: Path) -> tup
     hive = [n for n, t in columns if isinstance(t, Scalar) and t.sql in ("INTEGER", "VARCHAR", "UTINYINT", "BOOLEAN")]
     hive = [n for n in hive if n != model.key]
     path = folder / f"{model.name}-{start}"
-    table = f"'lake', '{model.name}'"
+    table = f"'lake', '{model.sql_name}'"
     if hive and len(columns) > 1 and rng.random() < 0.5:
         copy = f"COPY ({select}) TO '{path}' (FORMAT parquet, PARTITION_BY ({quote(rng.choice(hive))}))"
         add = f"CALL ducklake_add_data_files({table}, '{path}/**/*.parquet', hive_partitioning => true{call})"
@@ -289,10 +308,11 @@ SHAPE: Mapping[Callable[[Model, Random, Numbers], Statement | None], int] = {
     add_column: 5,
     drop_column: 3,
     rename_column: 3,
-    promote: 3,
+    promote: 4,
     set_default: 1,
     change_nested: 4,
     partition: 4,
+    rename_table: 1,
 }
 
 

@@ -7,11 +7,12 @@ default, renamed and promoted ones follow their id, nested fields too. Must not 
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -30,8 +31,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The content of one table at one snapshot."""
+    """The content of one table at one snapshot, and its name there."""
 
+    name: str
     table_id: int
     columns: tuple[Column, ...]
     rows: Bag
@@ -39,7 +41,10 @@ class State:
 
 @dataclass(slots=True)
 class Truth:
-    """Snapshot id → table name → state; and from which snapshot on the extension itself is known to be wrong."""
+    """Snapshot id → table → state; and from which snapshot on the extension itself is known to be wrong.
+
+    A table goes by the name that it was made with, whatever it was renamed to.
+    """
 
     states: dict[int, dict[str, State]] = field(default_factory=dict)
     lost: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -89,15 +94,20 @@ def canonical(column: Column, value: Any) -> Hashable:
 
 def _scalar(type_: str, value: Any) -> Hashable:
     if type_ in ("float32", "float64"):
-        return "NaN" if value != value or value == "NaN" else float(value)
+        if value != value or value == "NaN":
+            return "NaN"
+        return float(value) if type_ == "float64" else struct.unpack("f", struct.pack("f", float(value)))[0]  # type: ignore[no-any-return]
     if type_.startswith(("int", "uint")):
         return int(value)
     if type_.startswith("decimal"):
         return Decimal(value)
     if type_ == "uuid":
         return str(uuid.UUID(bytes=value) if isinstance(value, bytes) else uuid.UUID(str(value)))
-    if type_ == "timestamptz" and isinstance(value, datetime):
-        return value.astimezone(UTC)
+    if type_.startswith("timestamp") and isinstance(value, date):  # a date, or without a zone, before a promotion
+        moment = value if isinstance(value, datetime) else datetime.combine(value, time())
+        if type_ != "timestamptz":
+            return moment
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return value  # type: ignore[no-any-return]

@@ -44,6 +44,7 @@ POOLS: Mapping[str, tuple[str, ...]] = {
     "SMALLINT": ("-32768", "32767", "-1", "300"),
     "INTEGER": ("-2147483648", "2147483647", "0", "42"),
     "BIGINT": ("-9223372036854775808", "9223372036854775807", "9007199254740993", "5"),
+    "HUGEINT": ("0", "-9007199254740992", "9007199254740992", "5"),  # a DOUBLE in the file: more is lost or refused
     "UTINYINT": ("0", "255", "9"),
     "USMALLINT": ("0", "65535"),
     "UINTEGER": ("0", "4294967295", "17"),
@@ -84,6 +85,7 @@ SPREAD: Mapping[str, str] = {
     "SMALLINT": "({i}*31+{q})%1000-500",
     "INTEGER": "({i}*37+{q})%1000-500",
     "BIGINT": "({i}*1000003+{q})%100000",
+    "HUGEINT": "({i}*1000003+{q})%100000",
     "UINTEGER": "({i}*11+{q})%999",
     "FLOAT": "(({i}*3+{q})%40)/4.0",
     "DOUBLE": "(({i}*13+{q})%1000)/8.0",
@@ -99,17 +101,26 @@ SPREAD: Mapping[str, str] = {
     "TIMESTAMPTZ": "TIMESTAMPTZ '2023-01-01 00:00:00+00' + to_hours(({i}*17+{q})%9000)",
     "UUID": "format('{{:08x}}-0000-4000-8000-00000000{{:04x}}', {i}+{q}, {i}%65536)",
 }
+# What the extension permits, but for JSON, and for HUGEINT from types whose values a DOUBLE can't hold.
 PROMOTIONS: Mapping[str, tuple[str, ...]] = {
-    "TINYINT": ("SMALLINT", "INTEGER", "BIGINT"),
-    "SMALLINT": ("INTEGER", "BIGINT"),
-    "INTEGER": ("BIGINT",),
-    "UTINYINT": ("USMALLINT", "UINTEGER"),
-    "USMALLINT": ("UINTEGER", "UBIGINT"),
-    "UINTEGER": ("UBIGINT",),
+    "BOOLEAN": ("TINYINT", "INTEGER", "UINTEGER"),
+    "TINYINT": ("SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DECIMAL(4,1)"),
+    "SMALLINT": ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL(9,2)"),
+    "INTEGER": ("BIGINT", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL(18,4)"),
+    "BIGINT": ("DOUBLE", "DECIMAL(38,2)"),
+    "UTINYINT": ("USMALLINT", "UINTEGER", "SMALLINT", "FLOAT"),
+    "USMALLINT": ("UINTEGER", "UBIGINT", "INTEGER", "DECIMAL(9,2)"),
+    "UINTEGER": ("UBIGINT", "BIGINT", "HUGEINT", "DOUBLE", "DECIMAL(18,2)"),
+    "UBIGINT": ("DOUBLE", "DECIMAL(38,2)"),
     "FLOAT": ("DOUBLE",),
-    "DECIMAL(9,2)": ("DECIMAL(18,2)", "DECIMAL(38,2)"),
-    "DECIMAL(18,2)": ("DECIMAL(38,2)",),
-    "DECIMAL(18,4)": ("DECIMAL(38,4)",),
+    "DECIMAL(4,1)": ("DECIMAL(9,2)", "FLOAT", "DOUBLE"),
+    "DECIMAL(9,2)": ("DECIMAL(18,2)", "DECIMAL(38,2)", "DOUBLE"),
+    "DECIMAL(18,2)": ("DECIMAL(38,2)", "DOUBLE"),
+    "DECIMAL(18,4)": ("DECIMAL(38,4)", "DOUBLE"),
+    "DATE": ("TIMESTAMP", "TIMESTAMPTZ"),
+    "TIMESTAMP": ("TIMESTAMPTZ",),
+    "TIMESTAMP_S": ("TIMESTAMP", "TIMESTAMP_MS"),
+    "TIMESTAMP_MS": ("TIMESTAMP",),
 }
 
 
