@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any
-
-import psycopg
 
 from lakemill.core.commit import Intent, SameColumns
 from lakemill.core.conflict import Facts, wanted_bases, wanted_names
-from lakemill.core.schema import NameMap, build_columns, build_name_map
+from lakemill.core.schema import Column, NameMap, build_columns, build_name_map
 from lakemill.core.statistics import TableColumn
 from lakemill.lake.rows import Rows, Staging
 from lakemill.lake.statements import Answer, Call, Statements
@@ -37,7 +37,6 @@ class Taken:
 
 def take(
     statements: Statements,
-    cursor: psycopg.ClientCursor[Any],
     intent: Intent,
     rows: Rows,
     staging: Staging,
@@ -49,7 +48,7 @@ def take(
     names = ["begin", limits, "take_snapshot", "take_publish_id", *wanted]
     asked = {**timeouts, **staging.values, **_parameters(intent, rows)}
     calls = [Call(name, asked, staging.relation("expected") if name == "stale_files" else None) for name in names]
-    answers = dict(zip(names, statements.run(cursor, calls), strict=True))
+    answers = dict(zip(names, statements.run(calls), strict=True))
     snapshot_id, schema_version, next_catalog_id, first_id = answers["take_snapshot"].rows[0]
     newest, before = answers["take_publish_id"].rows[0]
     made_from = [snapshot_id - 1, schema_version - asked["schema_changes"], next_catalog_id]
@@ -103,7 +102,7 @@ def _parameters(intent: Intent, rows: Rows) -> dict[str, Any]:
 
 def _facts(snapshot_id: int, answers: Mapping[str, Sequence[tuple[Any, ...]]]) -> Facts:
     columns: dict[int, list[tuple[Any, ...]]] = {}
-    for table_id, *column in answers.get("live_columns", ()):
+    for table_id, _, *column in sorted(answers.get("live_columns", ()), key=itemgetter(0, 1)):
         columns.setdefault(table_id, []).append(tuple(column))
     names: dict[tuple[int, str], tuple[int, ...]] = {}
     for schema_id, name, holder in answers.get("name_holders", ()):
@@ -113,11 +112,16 @@ def _facts(snapshot_id: int, answers: Mapping[str, Sequence[tuple[Any, ...]]]) -
         labels=dict(answers.get("labels_since", ())),
         counts=dict(answers.get("snapshots_since", ())),
         live=frozenset(row[0] for row in answers["live_tables"]),
-        columns={table_id: build_columns(found) for table_id, found in columns.items()},
+        columns={table_id: _columns(tuple(found)) for table_id, found in columns.items()},
         partitions={row[0]: row[1] for row in answers["live_tables"] if row[1] is not None},
         names=names,
         stale_files=tuple(row[0] for row in answers.get("stale_files", ())),
     )
+
+
+@lru_cache(maxsize=256)  # they rarely change from one publish to the next
+def _columns(rows: tuple[Any, ...]) -> tuple[Column, ...]:
+    return build_columns(rows)
 
 
 def _statistics(answers: Mapping[str, Answer]) -> dict[int, dict[int, TableColumn]]:

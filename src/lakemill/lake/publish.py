@@ -75,7 +75,8 @@ class Publisher:
         self._schema = catalog_schema
         self._trace = trace or (lambda _: None)
         self._conn: psycopg.Connection[Any] | None = None
-        self._statements: Statements | None = None
+        self._statements: Statements
+        self._timeouts: dict[str, int] = {}
 
     def __enter__(self) -> Publisher:
         return self
@@ -163,30 +164,27 @@ class Publisher:
         more: More | None,
         attempt: int,
     ) -> Published:
-        cursor = psycopg.ClientCursor(conn)
-        if self._statements is None or self._statements.conn is not conn:
-            self._statements = Statements(conn)
         statements = self._statements
         try:
-            taken = take(statements, cursor, intent, rows, staging, self._timeouts(conn))
+            taken = take(statements, intent, rows, staging, self._timeouts)
             self._trace("locked")
-            self._judge(cursor, intent, taken)
+            self._judge(conn, intent, taken)
             self._trace("checked")
-            wrong = write(statements, cursor, intent, rows, staging, taken)
+            wrong = write(statements, intent, rows, staging, taken)
             if wrong is not None:
                 raise _Failed(Failure.CONFLICT, PublishConflict(wrong))
             self._trace("written")
             if more is not None:
-                more(cursor, taken.snapshot_id)
+                more(psycopg.ClientCursor(conn), taken.snapshot_id)
             self._trace("bookkept")
         except BaseException:
             _roll_back(conn)
             raise
-        self._commit(cursor)
+        self._commit(statements)
         self._trace("committed")
         return Published(intent.publish_id, taken.snapshot_id, taken.schema_version, taken.first_id, attempt)
 
-    def _judge(self, cursor: psycopg.Cursor[Any], intent: Intent, taken: Taken) -> None:
+    def _judge(self, conn: psycopg.Connection[Any], intent: Intent, taken: Taken) -> None:
         if not taken.newest:
             raise _Failed(Failure.LOST_RACE, PublishConflict("another commit came and went"))
         found = conflicts(intent, taken.facts)
@@ -195,11 +193,11 @@ class Publisher:
             raise _Failed(Failure.CONFLICT, kind("; ".join(conflict.reason for conflict in found)))
         for requirement in intent.requirements:
             if isinstance(requirement, Check):
-                requirement.run(cursor, taken.snapshot_id)
+                requirement.run(psycopg.ClientCursor(conn), taken.snapshot_id)
 
-    def _commit(self, cursor: psycopg.Cursor[Any]) -> None:
+    def _commit(self, statements: Statements) -> None:
         try:
-            cursor.execute("COMMIT")
+            committed = statements.commit()
         except (pg.SerializationFailure, pg.DeadlockDetected) as error:
             raise _Failed(Failure.SERIALIZATION, error) from error
         except pg.IdleInTransactionSessionTimeout as error:  # said before COMMIT was read: certainly not committed
@@ -211,7 +209,7 @@ class Publisher:
         except BaseException:  # Ctrl-C: it may or may not have happened, and this connection must not go on from there
             self.close()
             raise
-        if cursor.statusmessage != "COMMIT":  # an aborted transaction answers COMMIT with ROLLBACK, without an error
+        if not committed:
             raise _Failed(Failure.SERIALIZATION, PublishTimedOut("the server rolled the publish back"))
 
     # ------------------------------------------------------------ around it
@@ -222,15 +220,20 @@ class Publisher:
             conn = self._connect()
             if not conn.autocommit or conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise BadArgument("a publish needs a connection in autocommit mode with no transaction open")
-            self._conn = conn
+            path = sql.Identifier(self._schema).as_string(conn)
+            try:
+                conn.execute(QUERIES["find_catalog"].compose(), {"search_path": path})
+            except psycopg.Error as error:
+                conn.close()
+                raise StoreUnavailable(f"the connection was lost at once: {db.reason(error)}") from error
+            self._conn, self._statements, self._timeouts = conn, Statements(conn), self._limits(conn)
         return self._conn
 
-    def _timeouts(self, conn: psycopg.Connection[Any]) -> dict[str, Any]:
+    def _limits(self, conn: psycopg.Connection[Any]) -> dict[str, int]:
         s = self._settings
         newer = conn.info.server_version >= _TRANSACTION_TIMEOUT_SINCE
         statement = round(s.statement_timeout.total_seconds() * 1000)
         return {
-            "search_path": sql.Identifier(self._schema).as_string(conn),
             "idle_ms": round(s.idle_timeout.total_seconds() * 1000),
             "statement_ms": statement,
             "lock_ms": statement,

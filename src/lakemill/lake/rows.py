@@ -181,6 +181,10 @@ def _lay_files(rows: Rows, table_id: int, files: tuple[NewFile, ...], place: int
     return place
 
 
+def _without_nulls(names: list[str], row: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: value for name, value in zip(names, row, strict=True) if value is not None}
+
+
 class Staging:
     """Where the rows wait during the attempts on one connection."""
 
@@ -193,7 +197,7 @@ class Staging:
             for name, shape in _SHAPES.items():
                 if rows[name]:
                     names = [column for column, _ in shape]
-                    self.values[name] = json.dumps([dict(zip(names, row, strict=True)) for row in rows[name]])
+                    self.values[name] = json.dumps([_without_nulls(names, row) for row in rows[name]])
 
     def __enter__(self) -> Staging:
         if self._temporary:
@@ -223,4 +227,4 @@ class Staging:
         if self._temporary:
             return f"pg_temp.lakemill_{name}"
         shape = ", ".join(f"{column} {type_}" for column, type_ in _SHAPES[name])
-        return f"(SELECT * FROM jsonb_to_recordset(%({name})s::jsonb) AS rows ({shape}))"  # noqa: S608  (our own names)
+        return f"(SELECT * FROM json_to_recordset(%({name})s::json) AS rows ({shape}))"  # noqa: S608  (our own names)

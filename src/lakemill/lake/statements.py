@@ -2,7 +2,8 @@
 
 What a publish does under the commit lock must be short: a message is one round trip, and a prepared statement is
 neither parsed nor planned again. This is the simple query protocol on purpose: no pipeline, whose pauses no timeout
-ends (traps 5). Statements come from ``store/sql/publish.sql``.
+ends (traps 5). Messages go to libpq without a cursor, which would take longer than the server does for some of them.
+Statements come from ``store/sql/publish.sql``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
+from psycopg import generators
 from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 
 from lakemill.store.queries import load_queries
 
@@ -42,7 +47,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    name: str
+    execute: bytes
     parameters: tuple[str, ...]
 
 
@@ -50,16 +55,17 @@ class Statements:
     """The prepared statements of one connection."""
 
     def __init__(self, conn: psycopg.Connection[Any]) -> None:
-        self.conn = conn
-        self._literals = Transformer(conn)
+        self._conn = conn
+        self._types = Transformer(conn)
         self._prepared: dict[tuple[str, str | None], _Prepared] = {}
         self._made = 0
 
-    def run(self, cursor: psycopg.ClientCursor[Any], calls: Sequence[Call]) -> list[Answer]:
+    def run(self, calls: Sequence[Call]) -> list[Answer]:
         """Send all calls as one message; the answer of each."""
         parts: list[bytes] = []
         new: dict[tuple[str, str | None], _Prepared] = {}
         skipped: list[int] = []
+        literals: dict[tuple[int, str], bytes] = {}
         for call in calls:
             key = (call.query, call.relation)
             if call.query == "begin":
@@ -71,12 +77,40 @@ class Statements:
                 skipped.append(len(parts))
                 parts.append(text)
                 new[key] = prepared
-            values = b", ".join(self._literals.as_literal(call.values[name]) for name in prepared.parameters)
-            parts.append(b"EXECUTE " + prepared.name.encode() + (b" (" + values + b")" if values else b""))
-        cursor.execute(b";\n".join(parts))
+            values = b", ".join([self._literal(literals, call.values, name) for name in prepared.parameters])
+            parts.append(prepared.execute + (b" (" + values + b")" if values else b""))
+        results = self._exchange(b";\n".join(parts))
         self._prepared |= new  # only now: an error may have come before a PREPARE; its name is not used again
-        answers = _answers(cursor)
-        return [answer for index, answer in enumerate(answers) if index not in skipped]
+        return [self._answer(result) for index, result in enumerate(results) if index not in skipped]
+
+    def commit(self) -> bool:
+        """COMMIT, alone; False when the server answered with ROLLBACK, which is no error to it."""
+        (result,) = self._exchange(b"COMMIT")
+        return result.command_status == b"COMMIT"
+
+    def _exchange(self, message: bytes) -> list[PGresult]:
+        with self._conn.lock:
+            self._conn.pgconn.send_query(message)
+            results: list[PGresult] = self._conn.wait(generators.execute(self._conn.pgconn))
+        if not results:
+            raise psycopg.OperationalError("the server gave no answer")
+        for result in results:
+            if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+                raise error_from_result(result, encoding=self._conn.info.encoding)
+        return results
+
+    def _answer(self, result: PGresult) -> Answer:
+        if not result.nfields:
+            return Answer(result.command_tuples or 0, ())
+        self._types.set_pgresult(result)
+        return Answer(result.ntuples, self._types.load_rows(0, result.ntuples, tuple))
+
+    def _literal(self, known: dict[tuple[int, str], bytes], values: Mapping[str, Any], name: str) -> bytes:
+        """A value as SQL; calls of one message share most of them."""
+        key = (id(values), name)
+        if key not in known:
+            known[key] = self._types.as_literal(values[name])
+        return known[key]
 
     def _prepare(self, call: Call) -> tuple[_Prepared, bytes]:
         text = QUERIES[call.query].text
@@ -87,14 +121,4 @@ class Statements:
         numbered = _PARAMETER.sub(lambda match: f"${parameters.index(match[1]) + 1}", text)
         self._made += 1
         name = f"lakemill_{call.query}_{self._made}"
-        return _Prepared(name, parameters), f"PREPARE {name} AS {numbered}".encode()
-
-
-def _answers(cursor: psycopg.ClientCursor[Any]) -> list[Answer]:
-    answers = []
-    while True:
-        result = cursor.pgresult
-        with_rows = result is not None and result.nfields  # as `description` would say, which makes a list of columns
-        answers.append(Answer(cursor.rowcount, cursor.fetchall() if with_rows else ()))
-        if not cursor.nextset():
-            return answers
+        return _Prepared(f"EXECUTE {name}".encode(), parameters), f"PREPARE {name} AS {numbered}".encode()

@@ -10,8 +10,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
-
 from lakemill.core.commit import DropTable, Intent, RenameTable, SwapGeneration, changes_made
 from lakemill.core.schema import NameMap
 from lakemill.core.statistics import TableColumn, merge_statistics
@@ -32,7 +30,6 @@ _ENDS_WITH_TABLE = (
 
 def write(
     statements: Statements,
-    cursor: psycopg.ClientCursor[Any],
     intent: Intent,
     rows: Rows,
     staging: Staging,
@@ -46,7 +43,7 @@ def write(
         *_table_calls(intent, taken),
         Call("insert_changes", _label(intent, taken)),
     ]
-    for call, answer in zip(calls, statements.run(cursor, calls), strict=True):
+    for call, answer in zip(calls, statements.run(calls), strict=True):
         if call.count is not None and answer.count != call.count:
             return f"{call.what}: {answer.count} of {call.count} are still there"
     return None

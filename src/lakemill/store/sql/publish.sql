@@ -1,21 +1,23 @@
 -- The statements of one publish, in their order. Tables of the catalog are found by search_path, ours are in lakemill.
 -- Everything from take_snapshot on runs under the commit lock: short statements only.
 
+-- name: find_catalog
+-- once per connection: where the catalog's tables are (a path that changes in every transaction costs 50 µs of each)
+SELECT set_config('search_path', %(search_path)s::text, false);
+
 -- name: begin
 -- READ COMMITTED: after the snapshot row each statement sees the catalog as it is now
 BEGIN ISOLATION LEVEL READ COMMITTED;
 
 -- name: set_timeouts
--- a publisher that stops must not stop the lake; LOCAL, so that the connection stays as its owner made it
-SELECT set_config('search_path', %(search_path)s::text, true),
-       set_config('idle_in_transaction_session_timeout', %(idle_ms)s::text, true),
+-- a publisher that stops must not stop the lake; LOCAL, so that settling and staging may take their time
+SELECT set_config('idle_in_transaction_session_timeout', %(idle_ms)s::text, true),
        set_config('statement_timeout', %(statement_ms)s::text, true),
        set_config('lock_timeout', %(lock_ms)s::text, true);
 
 -- name: set_timeouts_17
 -- the same for PostgreSQL 17 and newer, which can also end a publisher that is busy for too long
-SELECT set_config('search_path', %(search_path)s::text, true),
-       set_config('idle_in_transaction_session_timeout', %(idle_ms)s::text, true),
+SELECT set_config('idle_in_transaction_session_timeout', %(idle_ms)s::text, true),
        set_config('statement_timeout', %(statement_ms)s::text, true),
        set_config('lock_timeout', %(lock_ms)s::text, true),
        set_config('transaction_timeout', %(transaction_ms)s::text, true);
@@ -60,9 +62,10 @@ LEFT JOIN ducklake_partition_info p ON p.table_id = t.table_id AND p.end_snapsho
 WHERE t.table_id = ANY(%(table_ids)s::bigint[]) AND t.end_snapshot IS NULL;
 
 -- name: live_columns
--- their columns now
-SELECT table_id, column_id, column_name, column_type, initial_default, default_value, nulls_allowed, parent_column
-FROM ducklake_column WHERE table_id = ANY(%(table_ids)s::bigint[]) AND end_snapshot IS NULL ORDER BY table_id, column_order;
+-- their columns now; put in order by us, because a plan without a sort is one that PostgreSQL keeps
+SELECT c.table_id, c.column_order, c.column_id, c.column_name, c.column_type, c.initial_default, c.default_value, c.nulls_allowed,
+  c.parent_column
+FROM unnest(%(table_ids)s::bigint[]) AS t (id) JOIN ducklake_column c ON c.table_id = t.id WHERE c.end_snapshot IS NULL;
 
 -- name: name_holders
 -- live tables and views of these names; names are the same in any case
