@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lakemill
 from lakemill.core.commit import (
     AddFiles,
     Check,
@@ -15,14 +17,21 @@ from lakemill.core.commit import (
     DropTable,
     EndFiles,
     FilesUnchanged,
+    Intent,
     NoConflict,
     Purpose,
     RenameTable,
     SwapGeneration,
 )
 from lakemill.errors import ClaimLost, NameTaken, PublishConflict, PublishTimedOut
+from lakemill.lake import duck
 from lakemill.lake import rows as layout
+from lakemill.lake.footer import new_files
+from lakemill.lake.staging import Staged, StagedFile
+from lakemill.lake.target import read_target
+from lakemill.settings import Settings
 from lakemill.store.migrate import migrate, migrations
+from tests.conftest import new_database
 from tests.publishing import Desk, one_desk, one_lake
 
 
@@ -235,6 +244,25 @@ def test_several_tables_in_one_snapshot(desk: Desk) -> None:
     assert label == (f"inserted_into_table:{t},inserted_into_table:{u}",)
 
 
+def test_totals_and_statistics_of_every_kind_in_one_commit(desk: Desk) -> None:
+    """Rows inserted, grown, taken away and left alone, of two tables, by one statement."""
+    t, u = desk.make("id INTEGER, s VARCHAR"), desk.make("id INTEGER, s VARCHAR", name="u")
+    desk.append(numbers(0, 5))
+    grown = desk.stage("SELECT 7::INTEGER AS id, 'a' || chr(0) AS s")  # a bound that PostgreSQL can't hold
+    desk.publish(AddFiles(t, grown), AddFiles(u, desk.stage(numbers(5, 7), "u")))
+    totals = "SELECT table_id, record_count, next_row_id FROM ducklake_table_stats WHERE table_id = ANY(%s) ORDER BY 1"
+    assert desk.rows(totals, [t, u]) == [(t, 6, 6), (u, 2, 2)]
+    columns = "SELECT table_id, column_id, min_value, max_value, contains_null FROM ducklake_table_column_stats"
+    assert desk.rows(columns + " WHERE table_id = ANY(%s) ORDER BY 1, 2", [t, u]) == [
+        (t, 1, "0", "7", False),
+        (u, 1, "5", "6", False),
+        (u, 2, "s5", "s6", False),
+    ]
+    starts = "SELECT table_id, row_id_start FROM ducklake_data_file WHERE table_id = ANY(%s) ORDER BY data_file_id"
+    assert desk.rows(starts, [t, u]) == [(t, 0), (t, 5), (u, 0)]
+    assert desk.stock("SELECT max(id), max(s), count(*) FROM t") == [(7, "s4", 6)]
+
+
 # ---------------------------------------------------------------- our own rows in the same transaction
 def test_our_rows_come_with_the_snapshot_or_not_at_all(desk: Desk) -> None:
     desk.make("id INTEGER, s VARCHAR")
@@ -402,3 +430,20 @@ def test_migrations_are_applied_once(desk: Desk) -> None:
         "SELECT indexname FROM pg_indexes WHERE schemaname = 'public' AND indexname LIKE 'lakemill\\_%%'"
     )
     assert len(indexes) > 10
+
+
+def test_the_catalog_may_be_in_another_schema(postgres: str, tmp_path: Path) -> None:
+    with new_database(postgres) as dsn:
+        settings = Settings.load(tmp_path, {"lake.postgres": dsn, "lake.catalog_schema": "Its own"})
+        duck.connect(settings, dsn, create=True, inline=0).close()
+        with lakemill.open(settings) as lake:
+            lake.duck.execute("CREATE TABLE t AS SELECT 1 AS id")
+            with lake.catalog() as catalog:
+                target = read_target(lake.conn, catalog.table("main", "t", catalog.head().id))
+            path = f"{target.path}new.parquet"
+            lake.duck.execute(f"COPY (SELECT 2 AS id) TO '{path}' (FORMAT parquet, FIELD_IDS {{id: 1}})")
+            files = new_files(lake.duck, Staged((StagedFile(path, "new.parquet"),), 1), target)
+            for publisher in (lake.publisher, lake.publisher):  # a new connection, and one that is known
+                intent = Intent(uuid.uuid4(), (AddFiles(target.table_id, files),), target.requirements)
+                publisher.publish(intent)
+            assert lake.duck.execute("SELECT id FROM t ORDER BY id").fetchall() == [(1,), (2,), (2,)]

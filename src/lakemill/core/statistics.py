@@ -8,7 +8,7 @@ Values are text in DuckLake's own form; they are compared here by type, because 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
@@ -90,8 +90,8 @@ def merge_statistics(
 
 def _combine(columns: Sequence[FileColumn]) -> TableColumn | None:
     """One column over all new files; None when its bounds are not known exactly."""
-    contains_null = _any_true(None if c.null_count is None else c.null_count > 0 for c in columns)
-    contains_nan = _any_true(c.contains_nan for c in columns)
+    contains_null = _any_true([None if c.null_count is None else c.null_count > 0 for c in columns])
+    contains_nan = _any_true([c.contains_nan for c in columns])
     with_values = [c for c in columns if c.value_count != 0]
     head = columns[0]
     if not with_values:
@@ -120,14 +120,9 @@ def _extend(old: TableColumn, new: TableColumn | None, type_: str) -> TableColum
     return TableColumn(old.column_id, contains_null, contains_nan, low, high)
 
 
-def _any_true(flags: Iterable[bool | None]) -> bool | None:
+def _any_true(flags: Sequence[bool | None]) -> bool | None:
     """True, False, or None as soon as one is not known (that is how DuckDB merges them)."""
-    result = False
-    for flag in flags:
-        if flag is None:
-            return None
-        result = result or flag
-    return result
+    return None if None in flags else any(flags)
 
 
 def extreme(type_: str, texts: Sequence[str | None], *, largest: bool) -> str | None:

@@ -45,18 +45,18 @@ def take(
     """Begin the transaction, take the commit lock, and read the facts."""
     wanted = _wanted(intent, rows)
     limits = "set_timeouts_17" if timeouts["transaction_ms"] else "set_timeouts"
-    names = ["begin", limits, "take_snapshot", "take_publish_id", *wanted]
+    names = ["begin", limits, "take_snapshot", "newest_snapshots", *wanted]
     asked = {**timeouts, **staging.values, **_parameters(intent, rows)}
     calls = [Call(name, asked, staging.relation("expected") if name == "stale_files" else None) for name in names]
     answers = dict(zip(names, statements.run(calls), strict=True))
     snapshot_id, schema_version, next_catalog_id, first_id = answers["take_snapshot"].rows[0]
-    newest, before = answers["take_publish_id"].rows[0]
-    made_from = [snapshot_id - 1, schema_version - asked["schema_changes"], next_catalog_id]
+    made_from = (snapshot_id - 1, schema_version - asked["schema_changes"], next_catalog_id)
+    newest = list(answers["newest_snapshots"].rows)
     return Taken(
         snapshot_id,
         schema_version,
         first_id,
-        newest=newest == snapshot_id and before == made_from,
+        newest=newest == [(snapshot_id, schema_version, next_catalog_id), made_from],
         facts=_facts(snapshot_id, {name: answers[name].rows for name in wanted}),
         statistics=_statistics(answers),
         mappings=_mappings(answers),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import generators
@@ -23,7 +23,7 @@ from psycopg.pq.abc import PGresult
 from lakemill.store.queries import load_queries
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
-_RELATION = re.compile(r"\{(\w+)\}")
+_RELATION = re.compile(r"\{\w+\}")
 QUERIES = load_queries("publish")
 
 
@@ -45,10 +45,14 @@ class Answer:
     rows: Sequence[tuple[Any, ...]]
 
 
+Key: TypeAlias = tuple[tuple[str, str | None], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     execute: bytes
-    parameters: tuple[str, ...]
+    parameters: tuple[tuple[int, str], ...]
+    """Whose value of which name comes at each place."""
 
 
 class Statements:
@@ -57,28 +61,33 @@ class Statements:
     def __init__(self, conn: psycopg.Connection[Any]) -> None:
         self._conn = conn
         self._types = Transformer(conn)
-        self._prepared: dict[tuple[str, str | None], _Prepared] = {}
+        self._prepared: dict[Key, _Prepared] = {}
         self._made = 0
 
-    def run(self, calls: Sequence[Call]) -> list[Answer]:
-        """Send all calls as one message; the answer of each."""
+    def run(self, calls: Sequence[Call | tuple[Call, ...]]) -> list[Answer]:
+        """Send all calls as one message; the answer of each.
+
+        Calls in a tuple become one statement, all of whose parts see the same state, in no order; it answers for the
+        last of them.
+        """
         parts: list[bytes] = []
-        new: dict[tuple[str, str | None], _Prepared] = {}
+        new: dict[Key, _Prepared] = {}
         skipped: list[int] = []
         literals: dict[tuple[int, str], bytes] = {}
         for call in calls:
-            key = (call.query, call.relation)
-            if call.query == "begin":
+            together = call if isinstance(call, tuple) else (call,)
+            key = tuple([(one.query, one.relation) for one in together])
+            if together[0].query == "begin":
                 parts.append(QUERIES["begin"].text.encode())
                 continue
             prepared = self._prepared.get(key) or new.get(key)
             if prepared is None:
-                prepared, text = self._prepare(call)
+                prepared, text = self._prepare(together)
                 skipped.append(len(parts))
                 parts.append(text)
                 new[key] = prepared
-            values = b", ".join([self._literal(literals, call.values, name) for name in prepared.parameters])
-            parts.append(prepared.execute + (b" (" + values + b")" if values else b""))
+            values = [self._literal(literals, together[place].values, name) for place, name in prepared.parameters]
+            parts.append(prepared.execute + (b" (" + b", ".join(values) + b")" if values else b""))
         results = self._exchange(b";\n".join(parts))
         self._prepared |= new  # only now: an error may have come before a PREPARE; its name is not used again
         return [self._answer(result) for index, result in enumerate(results) if index not in skipped]
@@ -112,13 +121,20 @@ class Statements:
             known[key] = self._types.as_literal(values[name])
         return known[key]
 
-    def _prepare(self, call: Call) -> tuple[_Prepared, bytes]:
-        text = QUERIES[call.query].text
-        if call.relation is not None:
-            relation = call.relation
-            text = _RELATION.sub(lambda _: relation, text).replace("{{", "{").replace("}}", "}")
-        parameters = tuple(dict.fromkeys(_PARAMETER.findall(text)))
-        numbered = _PARAMETER.sub(lambda match: f"${parameters.index(match[1]) + 1}", text)
+    def _prepare(self, calls: tuple[Call, ...]) -> tuple[_Prepared, bytes]:
+        parameters: dict[tuple[int, str], int] = {}
+        texts = []
+        for place, call in enumerate(calls):
+            text = QUERIES[call.query].text
+            if call.relation is not None:
+                text = call.relation.join(_RELATION.split(text)).replace("{{", "{").replace("}}", "}")
+
+            def number(match: re.Match[str], place: int = place) -> str:
+                return f"${parameters.setdefault((place, match[1]), len(parameters) + 1)}"
+
+            texts.append(_PARAMETER.sub(number, text))
+        before = ", ".join(f"part_{place} AS ({text})" for place, text in enumerate(texts[:-1]))
+        whole = f"WITH {before} {texts[-1]}" if before else texts[-1]
         self._made += 1
-        name = f"lakemill_{call.query}_{self._made}"
-        return _Prepared(f"EXECUTE {name}".encode(), parameters), f"PREPARE {name} AS {numbered}".encode()
+        name = f"lakemill_{calls[-1].query}_{self._made}"
+        return _Prepared(f"EXECUTE {name}".encode(), tuple(parameters)), f"PREPARE {name} AS {whole}".encode()

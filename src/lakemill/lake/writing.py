@@ -36,14 +36,18 @@ def write(
     taken: Taken,
 ) -> str | None:
     """Write everything; what was not as expected, or None."""
-    calls = [
+    changes = [
         *_mapping_calls(rows, taken),
+        *_change_calls(rows, staging, taken),
+        *_table_calls(intent, taken),
+    ]
+    # what every append does, as one statement: its parts are in each other's way nowhere
+    additions = (
         *_file_calls(rows, staging, taken),
         *_statistics_calls(rows, taken),
-        *_table_calls(intent, taken),
         Call("insert_changes", _label(intent, taken)),
-    ]
-    for call, answer in zip(calls, statements.run(calls), strict=True):
+    )
+    for call, answer in zip(changes, statements.run([*changes, additions]), strict=False):
         if call.count is not None and answer.count != call.count:
             return f"{call.what}: {answer.count} of {call.count} are still there"
     return None
@@ -87,22 +91,23 @@ def _flatten(names: tuple[NameMap, ...]) -> Iterator[tuple[int, str, int, int | 
 
 def _file_calls(rows: Rows, staging: Staging, taken: Taken) -> Iterator[Call]:
     mapping_ids = [taken.mappings.get(wanted, taken.first_id + place) for place, wanted in enumerate(rows.mappings)]
-    values = {
-        **staging.values,
-        "snapshot_id": taken.snapshot_id,
-        "first_id": taken.first_id,
-        "mapping_ids": mapping_ids,
-    }
+    values = {**_ids(staging, taken), "mapping_ids": mapping_ids}
+    for query, relation in (
+        ("insert_files", "files"),
+        ("insert_file_columns", "file_columns"),
+        ("insert_partition_values", "partition_values"),
+    ):
+        if rows[relation]:
+            yield Call(query, values, staging.relation(relation))
+
+
+def _change_calls(rows: Rows, staging: Staging, taken: Taken) -> Iterator[Call]:
+    """What happens to files that are there, and the delete files."""
+    values = _ids(staging, taken)
 
     def over(query: str, relation: str, count: int | None = None, what: str = "") -> Call:
         return Call(query, values, staging.relation(relation), count, what)
 
-    if rows["files"]:
-        yield over("insert_files", "files", len(rows["files"]), "new files")
-    if rows["file_columns"]:
-        yield over("insert_file_columns", "file_columns")
-    if rows["partition_values"]:
-        yield over("insert_partition_values", "partition_values")
     if rows["merged"]:
         yield over("schedule_merged", "merged")
         for name in ("columns", "variants", "partitions", "deletes"):
@@ -116,6 +121,10 @@ def _file_calls(rows: Rows, staging: Staging, taken: Taken) -> Iterator[Call]:
     if rows["ended"]:
         yield over("end_deletes_of_files", "ended")
         yield over("end_files", "ended", len(rows["ended"]), "files to end")
+
+
+def _ids(staging: Staging, taken: Taken) -> dict[str, Any]:
+    return {**staging.values, "snapshot_id": taken.snapshot_id, "first_id": taken.first_id}
 
 
 def _statistics_calls(rows: Rows, taken: Taken) -> Iterator[Call]:

@@ -23,25 +23,27 @@ SELECT set_config('idle_in_transaction_session_timeout', %(idle_ms)s::text, true
        set_config('transaction_timeout', %(transaction_ms)s::text, true);
 
 -- name: take_snapshot
--- the next snapshot row: its primary key is the commit lock that every writer of the lake shares
-INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
-SELECT s.snapshot_id + 1,
-       greatest(clock_timestamp(), s.snapshot_time + interval '1 microsecond'),
-       s.schema_version + %(schema_changes)s,
-       s.next_catalog_id,
-       -- ids of expired newest snapshots must not be given twice
-       greatest(s.next_file_id,
-                (SELECT max(data_file_id) + 1 FROM ducklake_data_file),
-                (SELECT max(delete_file_id) + 1 FROM ducklake_delete_file)) + %(file_ids)s
-FROM ducklake_snapshot s ORDER BY s.snapshot_id DESC LIMIT 1
-RETURNING snapshot_id, schema_version, next_catalog_id, next_file_id - %(file_ids)s;
+-- the next snapshot row: its primary key is the commit lock that every writer of the lake shares; and, under it, the
+-- publish id: one publish per id, also when COMMIT was not answered
+WITH taken AS (
+  INSERT INTO ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id)
+  SELECT s.snapshot_id + 1,
+         greatest(clock_timestamp(), s.snapshot_time + interval '1 microsecond'),
+         s.schema_version + %(schema_changes)s,
+         s.next_catalog_id,
+         -- ids of expired newest snapshots must not be given twice
+         greatest(s.next_file_id,
+                  (SELECT max(data_file_id) + 1 FROM ducklake_data_file),
+                  (SELECT max(delete_file_id) + 1 FROM ducklake_delete_file)) + %(file_ids)s
+  FROM ducklake_snapshot s ORDER BY s.snapshot_id DESC LIMIT 1
+  RETURNING snapshot_id, schema_version, next_catalog_id, next_file_id - %(file_ids)s AS first_id),
+named AS (INSERT INTO lakemill.publishes (publish_id, snapshot_id) SELECT %(publish_id)s::uuid, snapshot_id FROM taken)
+SELECT * FROM taken;
 
--- name: take_publish_id
--- one publish per id, also when COMMIT was not answered; says the newest snapshot, which must be ours, and the one before
-INSERT INTO lakemill.publishes AS p (publish_id, snapshot_id)
-SELECT %(publish_id)s::uuid, max(snapshot_id) FROM ducklake_snapshot
-RETURNING p.snapshot_id, (SELECT ARRAY[s.snapshot_id, s.schema_version, s.next_catalog_id] FROM ducklake_snapshot s
-                          WHERE s.snapshot_id < p.snapshot_id ORDER BY s.snapshot_id DESC LIMIT 1);
+-- name: newest_snapshots
+-- ours must be the newest, and the one before it the one that it was made from; a statement of its own, because the one
+-- before may have waited and does not see what happened meanwhile
+SELECT snapshot_id, schema_version, next_catalog_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 2;
 
 -- name: snapshots_since
 -- how many snapshots there are after each base, to see whether one is missing
@@ -192,32 +194,32 @@ DELETE FROM ducklake_data_file f USING {merged} m WHERE f.data_file_id = m.data_
 -- totals of a table that has statistics
 UPDATE ducklake_table_stats t SET record_count = t.record_count + a.records, next_row_id = t.next_row_id + a.row_ids,
   file_size_bytes = t.file_size_bytes + a.size_bytes
-FROM jsonb_to_recordset(%(totals)s::jsonb) AS a (table_id bigint, records bigint, row_ids bigint, size_bytes bigint)
+FROM json_to_recordset(%(totals)s::json) AS a (table_id bigint, records bigint, row_ids bigint, size_bytes bigint)
 WHERE t.table_id = a.table_id;
 
 -- name: insert_totals
 -- totals of a table's first files
 INSERT INTO ducklake_table_stats (table_id, record_count, next_row_id, file_size_bytes)
-SELECT * FROM jsonb_to_recordset(%(totals)s::jsonb) AS a (table_id bigint, records bigint, row_ids bigint, size_bytes bigint);
+SELECT * FROM json_to_recordset(%(totals)s::json) AS a (table_id bigint, records bigint, row_ids bigint, size_bytes bigint);
 
 -- name: insert_columns
 -- column statistics of a table's first files; a column without exact bounds gets no row, for ever
 INSERT INTO ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan, min_value, max_value)
-SELECT * FROM jsonb_to_recordset(%(columns)s::jsonb) AS n (table_id bigint, column_id bigint, contains_null boolean,
+SELECT * FROM json_to_recordset(%(columns)s::json) AS n (table_id bigint, column_id bigint, contains_null boolean,
   contains_nan boolean, min_value text, max_value text);
 
 -- name: update_columns
 -- column statistics that grew
 UPDATE ducklake_table_column_stats t
 SET contains_null = n.contains_null, contains_nan = n.contains_nan, min_value = n.min_value, max_value = n.max_value
-FROM jsonb_to_recordset(%(columns)s::jsonb) AS n (table_id bigint, column_id bigint, contains_null boolean,
+FROM json_to_recordset(%(columns)s::json) AS n (table_id bigint, column_id bigint, contains_null boolean,
   contains_nan boolean, min_value text, max_value text)
 WHERE t.table_id = n.table_id AND t.column_id = n.column_id;
 
 -- name: remove_columns
 -- column statistics that are no longer exact
 DELETE FROM ducklake_table_column_stats t
-USING jsonb_to_recordset(%(columns)s::jsonb) AS g (table_id bigint, column_id bigint)
+USING json_to_recordset(%(columns)s::json) AS g (table_id bigint, column_id bigint)
 WHERE t.table_id = g.table_id AND t.column_id = g.column_id;
 
 -- name: end_table
