@@ -101,7 +101,7 @@ def delta(bench: Bench) -> None:
 
 def publish(bench: Bench) -> None:
     """Publishing prewritten files, one each, against ``ducklake_add_data_files``; statistics on both sides."""
-    connection, count = bench.lake.duck, 60
+    connection, count = bench.lake.duck, 250
     connection.execute(f"CREATE OR REPLACE TABLE ours AS {COLUMNS} FROM range(1) r(i)")
     connection.execute(f"CREATE OR REPLACE TABLE theirs AS {COLUMNS} FROM range(1) r(i)")
     with bench.lake.catalog() as catalog:
@@ -112,7 +112,7 @@ def publish(bench: Bench) -> None:
     for side in ("ours", "theirs"):
         folder = Path(found.path).parent / side
         folder.mkdir(parents=True, exist_ok=True)
-        places[side] = [str(folder / f"{uuid4()}.parquet") for _ in range(count * 2)]
+        places[side] = [str(folder / f"{uuid4()}.parquet") for _ in range(count)]
         for file in places[side]:
             connection.execute(
                 f"COPY ({COLUMNS} FROM range(100) r(i)) TO '{file}' (FORMAT parquet, FIELD_IDS {{{ids}}})"
@@ -123,7 +123,7 @@ def publish(bench: Bench) -> None:
         "theirs": lambda file: connection.execute(f"CALL ducklake_add_data_files('lake', 'theirs', '{file}')") and None,
     }
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-    for index in range(0, count * 2, 10):  # ten of ours, ten of theirs, in turns
+    for index in range(0, count, 10):  # ten of ours, ten of theirs, in turns
         for side, do in queues.items():
             started = time.perf_counter()
             for file in places[side][index : index + 10]:
@@ -135,7 +135,7 @@ def publish(bench: Bench) -> None:
     bench.report.add("publish", "ducklake_add_data_files", 1 / statistics.median(seconds["theirs"]), unit="/s")
     bench.report.add("publish", "ours / add_data_files", faster, unit="×", target="≥ 5", met=faster >= 5)
     total = connection.execute("SELECT (SELECT count(*) FROM ours), (SELECT count(*) FROM theirs)").fetchone()
-    assert total == (1 + count * 200, 1 + count * 200), total
+    assert total == (1 + count * 100, 1 + count * 100), total
 
 
 def _publish_one(lake: Lake, publisher: Publisher, target: Any, file: str) -> None:
