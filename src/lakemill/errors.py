@@ -6,13 +6,14 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     LakemillError
     ├── UserError            never retried: somebody must change something            exit 2
     │   ├── BadSettings · BadArgument · UnknownTable · UnknownColumn · UnknownSnapshot · SqlFailed
+    │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
     │   ├── WrongType · UnsupportedType · UnsupportedLake · UnsupportedVersion
     │   └── LakeExists · NoLake · Unwritable · UnknownBucket · MissingPart
     ├── HistoryError         the past can't be used: read it all again                exit 3
     │   ├── SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
     │   └── DeleteInDoubt · CatalogInconsistent · DeltaInconsistent
     ├── ConflictError        somebody else was first: plan again                      exit 4
-    │   └── PublishConflict · ClaimLost · NameTaken
+    │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   └── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock · PublishTimedOut
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
@@ -82,6 +83,30 @@ class UnknownSnapshot(UserError):
 
 class SqlFailed(UserError):
     code = "SQL_FAILED"
+
+
+class BadStatement(UserError):
+    code = "BAD_STATEMENT"
+
+
+class UnknownDynamicTable(UserError):
+    code = "UNKNOWN_DYNAMIC_TABLE"
+    default_remedy = "list them with SHOW DYNAMIC TABLES"
+
+
+class TableExists(UserError):
+    code = "TABLE_EXISTS"
+    default_remedy = "choose another name, or write CREATE OR REPLACE, CREATE OR ALTER or IF NOT EXISTS"
+
+
+class Cycle(UserError):
+    code = "CYCLE"
+    default_remedy = "a dynamic table can't read itself, not even through others: read a base table instead"
+
+
+class HasDependents(UserError):
+    code = "HAS_DEPENDENTS"
+    default_remedy = "drop those first, or add CASCADE"
 
 
 class WrongType(UserError):
@@ -182,6 +207,14 @@ class ClaimLost(ConflictError):
 
 class NameTaken(ConflictError):
     code = "NAME_TAKEN"
+
+
+class DefinitionChanged(ConflictError):
+    code = "DEFINITION_CHANGED"
+
+
+class FrontierMoved(ConflictError):
+    code = "FRONTIER_MOVED"
 
 
 # ---------------------------------------------------------------- a part does not answer

@@ -12,15 +12,15 @@ It wires settings, PostgreSQL, DuckDB and Spark together, each opened when first
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakemill.core.names import parse_name
 from lakemill.core.scan import ReadPlan, Snapshot, TableAt
-from lakemill.errors import BadArgument, DeltaInconsistent
+from lakemill.errors import DeltaInconsistent
 from lakemill.lake import duck as duckdb
 from lakemill.lake.catalog import reading
 from lakemill.lake.inlined import inlined_table
@@ -130,8 +130,8 @@ class Lake:
 
     def table(self, name: str) -> Table:
         """A table by ``name`` or ``schema.name``; whether it exists is asked when it is used."""
-        schema, table = split_name(name)
-        return Table(self, schema, table)
+        found = parse_name(name)
+        return Table(self, found.schema, found.name)
 
     def sql(self, statement: str, parameters: Sequence[Any] | None = None) -> duckdb.Connection:
         """Run a statement by DuckDB on the lake; fetch from what is returned."""
@@ -238,15 +238,3 @@ class Delta:
                 f"the delta of {self.plan.table.full_name} over ({self.plan.a}, {self.plan.b}] changes the row count by"
                 f" {found}, the catalog says {self.expected}"
             )
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """``orders`` or ``sales.orders``; parts in double quotes may hold dots, and quotes written twice."""
-    match = re.fullmatch(rf"(?:({_PART})\.)?({_PART})", name.strip())
-    if match is None:
-        raise BadArgument(f"{name!r} is not a table name", remedy="write table or schema.table")
-    schema, table = (part and (part[1:-1].replace('""', '"') if part[0] == '"' else part) for part in match.groups())
-    return schema or "main", table
-
-
-_PART = r'"(?:[^"]|"")+"|[^".]+'

@@ -13,12 +13,13 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from lakemill.core.compact import CompactPlan, Group
+from lakemill.core.names import parse_name
 from lakemill.errors import LakemillError, OutcomeUnknown, PublishConflict
 from lakemill.lake import expiry, upkeep
 from lakemill.lake.compaction import MergedFile, merge_by_stock, merge_intent, plan_compact
 from lakemill.lake.storage import Storage, open_storage
 from lakemill.lake.target import WriteTarget, read_target
-from lakemill.runtime.open import Lake, split_name
+from lakemill.runtime.open import Lake
 from lakemill.spark.compact import write_merged
 from lakemill.store import pins
 
@@ -51,13 +52,13 @@ class UpkeepReport:
 
 def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
     """Merge small files, and drop rows that no snapshot shows; every snapshot and every delta stays what it was."""
-    schema, name = split_name(table)
+    named = parse_name(table)
     with lake.catalog() as catalog:
-        found = catalog.table(schema, name, catalog.head().id)
+        found = catalog.table(named.schema, named.name, catalog.head().id)
         target = read_target(lake.conn, found)
         own = catalog.options(found).get("target_file_size")
     size = int(own) if own else lake.settings.upkeep.target_file_size
-    plan = plan_compact(lake.front, lake.duck, schema, name, size)
+    plan = plan_compact(lake.front, lake.duck, named.schema, named.name, size)
     kept = [Item(skipped.path, skipped.reason) for skipped in plan.skipped]
     if dry_run:
         told = (*map(_told, plan.groups), *(_told(group, " by stock DuckDB") for group in plan.by_stock))
