@@ -1,0 +1,295 @@
+"""A query as a tree of relational operators, small enough that the rules of ``delta`` can be read beside it.
+
+``core/query`` builds the tree from SQL, ``core/delta`` derives what changes from it, ``sql`` writes a tree as SQL again
+(DuckDB's; ``core/dialect`` makes Spark's of it). Column names are unique in the whole tree, so an expression names a
+column without saying whose it is. A tree says nothing about time until ``at`` gives its scans an end: the data snapshot
+a before a refresh, b after it, or the delta between them, which has a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sqlglot import exp
+
+Expr = exp.Expr
+WEIGHT = "__weight"
+End = Literal["a", "b", "delta"]
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+SetKind = Literal["union", "except", "intersect"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One occurrence of a source: its number, and our name → its own name for every column that is read."""
+
+    source: int
+    columns: tuple[tuple[str, str], ...]
+    end: End | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A relation that an earlier step of a plan computed."""
+
+    step: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """One row of constants, as a SELECT without FROM gives it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    child: Node
+    condition: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    child: Node
+    columns: tuple[tuple[str, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    kind: JoinKind
+    left: Node
+    right: Node
+    on: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Without keys it is a global one: one row, also over nothing."""
+
+    child: Node
+    keys: tuple[tuple[str, Expr], ...]
+    values: tuple[tuple[str, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """``keys``: the partition expressions that all its functions share."""
+
+    child: Node
+    keys: tuple[Expr, ...]
+    values: tuple[tuple[str, Expr], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    child: Node
+
+
+@dataclass(frozen=True, slots=True)
+class SetOp:
+    """Columns match by position; the left side's names stay."""
+
+    kind: SetKind
+    all: bool
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """Each row once per element of a list; ``keep`` keeps a row whose list is empty, as LEFT JOIN does."""
+
+    child: Node
+    name: str
+    value: Expr
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    child: Node
+    order: tuple[Expr, ...]
+    limit: Expr | None
+    offset: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restrict:
+    """The rows whose key is among the keys of an earlier step; NULL is a key like others."""
+
+    child: Node
+    keys: tuple[tuple[Expr, str], ...]
+    step: str
+
+
+Node = Scan | Given | Values | Filter | Project | Join | Aggregate | Window | Distinct | SetOp | Unnest | Top | Restrict
+
+
+# ---------------------------------------------------------------- looking at trees
+def names(node: Node) -> tuple[str, ...]:
+    """The columns that a node gives."""
+    match node:
+        case Scan(columns=columns):
+            return (*(name for name, _ in columns), *((WEIGHT,) if node.end == "delta" else ()))
+        case Given(columns=columns):
+            return columns
+        case Values():
+            return ()
+        case Project(columns=columns):
+            return tuple(name for name, _ in columns)
+        case Join(kind=kind, left=left, right=right):
+            return names(left) if kind in ("semi", "anti") else (*names(left), *names(right))
+        case Aggregate(keys=keys, values=values):
+            return (*(name for name, _ in keys), *(name for name, _ in values))
+        case Window(child=child, values=values):
+            return (*names(child), *(name for name, _ in values))
+        case SetOp(left=left):
+            return names(left)
+        case Unnest(child=child, name=name):
+            return (*names(child), name)
+    return names(node.child)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Scan() | Given() | Values():
+            return ()
+        case Join(left=left, right=right) | SetOp(left=left, right=right):
+            return (left, right)
+    return (node.child,)
+
+
+def scans(node: Node) -> list[Scan]:
+    return [node] if isinstance(node, Scan) else [scan for child in children(node) for scan in scans(child)]
+
+
+def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with its children changed."""
+    match node:
+        case Scan() | Given() | Values():
+            return node
+        case Join() | SetOp():
+            return replace(node, left=change(node.left), right=change(node.right))
+    return replace(node, child=change(node.child))
+
+
+def at(node: Node, end: End) -> Node:
+    """The whole tree at one end."""
+    return replace(node, end=end) if isinstance(node, Scan) else rebuilt(node, lambda child: at(child, end))
+
+
+# ---------------------------------------------------------------- expressions
+def column(name: str) -> Expr:
+    return exp.column(exp.to_identifier(name, quoted=True))
+
+
+def used(expression: Expr) -> set[str]:
+    return {found.name for found in expression.find_all(exp.Column)}
+
+
+def substitute(expression: Expr, values: Mapping[str, Expr]) -> Expr:
+    """The expression with columns replaced by what they stand for."""
+
+    def change(found: Expr) -> Expr:
+        if isinstance(found, exp.Column) and found.name in values:
+            value = values[found.name].copy()
+            return value if isinstance(value, exp.Column | exp.Literal) else exp.paren(value, copy=False)
+        return found
+
+    return expression.copy().transform(change)
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of an AND; none of TRUE."""
+    condition = condition.unnest()
+    if isinstance(condition, exp.And):
+        return [*conjuncts(condition.left), *conjuncts(condition.right)]
+    return [] if isinstance(condition, exp.Boolean) and condition.this else [condition]
+
+
+def together(conditions: Iterable[Expr]) -> Expr:
+    return exp.and_(*conditions, copy=True) if (conditions := list(conditions)) else exp.true()
+
+
+def equal_pairs(join: Join) -> list[tuple[Expr, Expr]]:
+    """The equalities of a join between an expression of its left side and one of its right side."""
+    left, right = set(names(join.left)), set(names(join.right))
+    pairs = []
+    for part in conjuncts(join.on):
+        if isinstance(part, exp.EQ):
+            one, other = part.left, part.right
+            if used(one) <= right and used(other) <= left:
+                one, other = other, one
+            if used(one) and used(one) <= left and used(other) and used(other) <= right:
+                pairs.append((one, other))
+    return pairs
+
+
+# ---------------------------------------------------------------- writing a tree as SQL
+def sql(node: Node) -> str:
+    """A tree as one SELECT. A scan reads the relation ``source<number>_<end>``."""
+    match node:
+        case Scan(source=source, columns=columns, end=end):
+            items = [f"{_quote(own)} AS {_quote(name)}" for name, own in columns]
+            items += [WEIGHT] if end == "delta" else []
+            return f"SELECT {_list(items)} FROM {leaf(source, end)}"
+        case Given(step=step, columns=columns):
+            return f"SELECT {_list(_quote(name) for name in columns)} FROM {step}"
+        case Values():
+            return "SELECT 1"
+        case Filter(child=child, condition=condition):
+            return f"SELECT * FROM {_inner(child)} WHERE {_text(condition)}"
+        case Project(child=Values(), columns=columns):
+            return f"SELECT {_items(columns)}"
+        case Project(child=child, columns=columns):
+            return f"SELECT {_items(columns)} FROM {_inner(child)}"
+        case Join(kind=kind, left=left, right=right, on=on):
+            return f"SELECT * FROM {_inner(left, 'l')} {kind.upper()} JOIN {_inner(right, 'r')} ON {_text(on)}"
+        case Aggregate(child=child, keys=keys, values=values):
+            grouped = f" GROUP BY {_list(_text(value) for _, value in keys)}" if keys else ""
+            return f"SELECT {_items((*keys, *values))} FROM {_inner(child)}{grouped}"
+        case Window(child=child, values=values):
+            return f"SELECT *, {_items(values)} FROM {_inner(child)}"
+        case Distinct(child=child):
+            return f"SELECT DISTINCT * FROM {_inner(child)}"
+        case SetOp(kind=kind, all=all_, left=left, right=right):
+            word = kind.upper() + (" ALL" if all_ else "")
+            return f"SELECT * FROM {_inner(left)} {word} SELECT * FROM {_inner(right)}"
+        case Unnest(child=child, name=name, value=value, keep=keep):
+            inner = f"unnest({_text(value)})"
+            if keep:
+                inner = f"unnest(CASE WHEN len({_text(value)}) > 0 THEN {_text(value)} ELSE [NULL] END)"
+            return f"SELECT *, {inner} AS {_quote(name)} FROM {_inner(child)}"
+        case Top(child=child, order=order, limit=limit, offset=offset):
+            text = f"SELECT * FROM {_inner(child)}"
+            text += f" ORDER BY {_list(map(_text, order))}" if order else ""
+            text += f" LIMIT {_text(limit)}" if limit is not None else ""
+            return text + (f" OFFSET {_text(offset)}" if offset is not None else "")
+        case Restrict(child=child, keys=keys, step=step):
+            same = [f"{_text(value)} IS NOT DISTINCT FROM {step}.{_quote(name)}" for value, name in keys]
+            return f"SELECT * FROM {_inner(child)} SEMI JOIN {step} ON {' AND '.join(same)}"
+
+
+def leaf(source: int, end: End | None) -> str:
+    return f"source{source}_{end}"
+
+
+def _inner(node: Node, alias: str = "q") -> str:
+    return f"({sql(node)}) AS {alias}"
+
+
+def _items(columns: Sequence[tuple[str, Expr]]) -> str:
+    return _list(f"{_text(value)} AS {_quote(name)}" for name, value in columns)
+
+
+def _list(items: Iterable[str]) -> str:
+    return ", ".join(items) or "1 AS one"
+
+
+def _text(expression: Expr) -> str:
+    return expression.sql(dialect="duckdb")
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,268 @@
+"""What a query's result gains and loses when its sources do: a tree that computes the signed difference.
+
+For every operator there is one rule, and each is exact on bags. Rows pass filters, projections, unions and unnesting
+with their weight. A join has one term per side: the delta of the left with the right as it was, and the left as it is
+with the delta of the right. Everything else has a key (a group, a partition, a join key, the whole row) such that what
+it says about one key depends on the rows of that key only: the keys that the delta touches are collected, the operator
+is evaluated at both ends for these keys, and the difference is the delta. What has no key is evaluated whole at both
+ends, which is right, and dearer than computing the query once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from lakemill.core.algebra import (
+    WEIGHT,
+    Aggregate,
+    Distinct,
+    Expr,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Restrict,
+    Scan,
+    SetOp,
+    Unnest,
+    Values,
+    Window,
+    at,
+    column,
+    equal_pairs,
+    names,
+    scans,
+    sql,
+    substitute,
+    used,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A relation to compute and keep: the keys that a part of the query must be evaluated for."""
+
+    name: str
+    tree: Node
+
+    @property
+    def sql(self) -> str:
+        return sql(self.tree)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """``steps`` in order, then ``tree``: the columns of the query and ``__weight``, one row per distinct row.
+
+    ``whole`` names the operators that were evaluated whole at both ends.
+    """
+
+    steps: tuple[Step, ...]
+    tree: Node
+    whole: tuple[str, ...]
+
+    @property
+    def sql(self) -> str:
+        return sql(self.tree)
+
+
+def derive(query: Node, changed: frozenset[int]) -> Delta:
+    """The delta of a query of which only these sources changed."""
+    deriving = _Deriving(changed)
+    tree = consolidated(deriving.delta(query), names(query))
+    return Delta(tuple(deriving.steps), tree, tuple(deriving.whole))
+
+
+def consolidated(signed: Node, columns: Sequence[str]) -> Node:
+    """One row per distinct row, its weights added up, none with weight zero."""
+    keys = tuple((name, column(name)) for name in columns)
+    total = exp.cast(exp.Sum(this=column(WEIGHT)), "BIGINT")
+    if not keys:
+        return Filter(Aggregate(signed, (), ((WEIGHT, total),)), _nonzero())
+    return Filter(Aggregate(signed, keys, ((WEIGHT, total),)), _nonzero())
+
+
+def _nonzero() -> Expr:
+    return exp.NEQ(this=column(WEIGHT), expression=exp.Literal.number(0))
+
+
+@dataclass(slots=True)
+class _Deriving:
+    changed: frozenset[int]
+    steps: list[Step] = field(default_factory=list)
+    whole: list[str] = field(default_factory=list)
+
+    def touches(self, node: Node) -> bool:
+        return any(scan.source in self.changed for scan in scans(node))
+
+    def delta(self, node: Node) -> Node:
+        """The signed rows of a node that a changed source is below of; not yet consolidated."""
+        match node:
+            case Scan():
+                return at(node, "delta")
+            case Filter() | Unnest():
+                return replace(node, child=self.delta(node.child))
+            case Project(columns=columns):
+                return Project(self.delta(node.child), (*columns, (WEIGHT, column(WEIGHT))))
+            case SetOp(kind="union", all=True):
+                return self._union(node)
+            case Join(kind="inner"):
+                return self._inner_join(node)
+            case Join(kind="right"):
+                order = tuple((name, column(name)) for name in (*names(node.left), *names(node.right), WEIGHT))
+                return Project(self.delta(replace(node, kind="left", left=node.right, right=node.left)), order)
+            case Join():
+                pairs = equal_pairs(node)
+                return self._keyed(node, [[left for left, _ in pairs], [right for _, right in pairs]])
+            case Aggregate(keys=keys):
+                return self._keyed(node, [[value for _, value in keys]])
+            case Window(keys=expressions):
+                return self._keyed(node, [list(expressions)])
+            case Distinct(child=child):
+                return self._keyed(node, [[column(name) for name in names(child)]])
+            case SetOp(left=left, right=right):
+                return self._keyed(node, [[column(name) for name in names(side)] for side in (left, right)])
+        return self._keyed(node, [[]])
+
+    # ------------------------------------------------------------ rules
+    def _union(self, node: SetOp) -> Node:
+        sides = [side for side in (node.left, node.right) if self.touches(side)]
+        named = (*names(node), WEIGHT)
+        parts = [_renamed(self.delta(side), (*names(side), WEIGHT), named) for side in sides]
+        return parts[0] if len(parts) == 1 else SetOp("union", True, *parts)
+
+    def _inner_join(self, node: Join) -> Node:
+        """Rows of a delta meet the other side as it was before, or as it is now, one each: else they count twice."""
+        out = tuple((name, column(name)) for name in (*names(node), WEIGHT))
+        terms: list[Node] = []
+        if self.touches(node.left):
+            terms.append(Project(Join("inner", self.delta(node.left), at(node.right, "a"), node.on), out))
+        if self.touches(node.right):
+            terms.append(Project(Join("inner", at(node.left, "b"), self.delta(node.right), node.on), out))
+        return terms[0] if len(terms) == 1 else SetOp("union", True, *terms)
+
+    def _keyed(self, node: Node, keys: Sequence[Sequence[Expr]]) -> Node:
+        """The operator at both ends, for the keys that the deltas of its inputs touch."""
+        if not keys[0]:
+            self.whole.append(type(node).__name__)
+            return _difference(at(node, "a"), at(node, "b"))
+        inputs = [node.left, node.right] if isinstance(node, Join | SetOp) else [node.child]  # type: ignore[union-attr]
+        named = [f"__k{i}" for i in range(len(keys[0]))]
+        touched: list[Node] = []
+        for side, expressions in zip(inputs, keys, strict=True):
+            if self.touches(side):
+                rows = consolidated(self.delta(side), names(side)) if _computed(side) else self.delta(side)
+                touched.append(Project(rows, tuple(zip(named, expressions, strict=True))))
+        step = Step(f"keys{len(self.steps) + 1}", Distinct(touched[0] if len(touched) == 1 else _all(touched)))
+        self.steps.append(step)
+        limited = []
+        for side, expressions in zip(inputs, keys, strict=True):
+            limited.append(restrict(side, tuple(zip(expressions, named, strict=True)), step.name))
+        if isinstance(node, Join | SetOp):
+            node = replace(node, left=limited[0], right=limited[1])
+        else:
+            node = replace(node, child=limited[0])  # type: ignore[arg-type]
+        return _difference(at(node, "a"), at(node, "b"))
+
+
+def _computed(node: Node) -> bool:
+    """Whether a node's delta can hold rows that cancel: those of an operator that was evaluated at both ends."""
+    if isinstance(node, Scan):
+        return False
+    if isinstance(node, Filter | Project | Unnest):
+        return _computed(node.child)
+    return True
+
+
+def _all(parts: Sequence[Node]) -> Node:
+    left, right = parts
+    return SetOp("union", True, left, _renamed(right, names(right), names(left)))
+
+
+def _renamed(node: Node, own: Sequence[str], wanted: Sequence[str]) -> Node:
+    return Project(node, tuple((name, column(mine)) for name, mine in zip(wanted, own, strict=True)))
+
+
+def _difference(before: Node, after: Node) -> Node:
+    """The rows after with weight 1, and those before with weight −1."""
+    sides = []
+    for node, weight in ((after, 1), (before, -1)):
+        value = exp.cast(exp.Literal.number(weight), "BIGINT")
+        sides.append(Project(node, (*((name, column(name)) for name in names(node)), (WEIGHT, value))))
+    return SetOp("union", True, *sides)
+
+
+# ---------------------------------------------------------------- restricting
+Keys = tuple[tuple[Expr, str], ...]
+
+
+def restrict(node: Node, keys: Keys, step: str) -> Node:
+    """The node's rows whose key is in the step, the restriction as far down as it goes: there it spares reading."""
+    match node:
+        case Values():
+            return node
+        case Filter(child=child):
+            return replace(node, child=restrict(child, keys, step))
+        case Project(child=child, columns=columns):
+            return replace(node, child=restrict(child, _through(keys, dict(columns)), step))
+        case Distinct(child=child):
+            return replace(node, child=restrict(child, keys, step))
+        case SetOp(left=left, right=right):
+            other = {mine: column(theirs) for mine, theirs in zip(names(left), names(right), strict=True)}
+            return replace(node, left=restrict(left, keys, step), right=restrict(right, _through(keys, other), step))
+        case Unnest(child=child, name=name):
+            if all(name not in used(value) for value, _ in keys):
+                return replace(node, child=restrict(child, keys, step))
+        case Aggregate(child=child, keys=own) if own:
+            return _below(node, child, keys, step, dict(own))
+        case Window(child=child, keys=shared):
+            texts = {value.sql() for value in shared}
+            return _below(node, child, keys, step, None, lambda value: value.sql() in texts)
+        case Join(kind=kind) if kind in ("inner", "left", "semi", "anti"):
+            return _into_join(node, keys, step)
+    return Restrict(node, keys, step)
+
+
+def _through(keys: Keys, values: dict[str, Expr]) -> Keys:
+    return tuple((substitute(value, values), name) for value, name in keys)
+
+
+def _below(
+    node: Aggregate | Window,
+    child: Node,
+    keys: Keys,
+    step: str,
+    values: dict[str, Expr] | None,
+    fits: object = None,
+) -> Node:
+    """Keys that are whole groups go below; where others are left, the node's result is restricted as well."""
+    if values is not None:
+        down = tuple((value, name) for value, name in keys if used(value) <= values.keys())
+        below = _through(down, values)
+    else:
+        down = below = tuple((value, name) for value, name in keys if fits(value))  # type: ignore[operator]
+    limited: Node = replace(node, child=restrict(child, below, step)) if below else node
+    return limited if len(down) == len(keys) else Restrict(limited, keys, step)
+
+
+def _into_join(node: Join, keys: Keys, step: str) -> Node:
+    """Keys of one side restrict it; through the join's equalities they restrict the other side too."""
+    left_names, right_names = set(names(node.left)), set(names(node.right))
+    to_left = [(value, name) for value, name in keys if used(value) <= left_names]
+    to_right = [(value, name) for value, name in keys if used(value) <= right_names]
+    kept = len(to_left) == len(keys) or (node.kind == "inner" and len(to_right) == len(keys))
+    equal = equal_pairs(node)
+    across = {left.sql(): right for left, right in equal}
+    right_keys = [(across[value.sql()], name) for value, name in to_left if value.sql() in across]
+    left_keys = list(to_left)
+    if node.kind == "inner":
+        back = {right.sql(): left for left, right in equal}
+        left_keys += [(back[value.sql()], name) for value, name in to_right if value.sql() in back]
+        right_keys += to_right
+    left = restrict(node.left, tuple(left_keys), step) if left_keys else node.left
+    right = restrict(node.right, tuple(right_keys), step) if right_keys else node.right
+    limited = replace(node, left=left, right=right)
+    return limited if kept else Restrict(limited, keys, step)
