@@ -130,20 +130,27 @@ def test_columns_come_and_go(story: Story) -> None:
         ("INTEGER", "FLOAT", "5"),
         ("BIGINT", "HUGEINT", "5"),
         ("DATE", "TIMESTAMP", "DATE '2024-01-01'"),
+        ("TIMESTAMP_S", "TIMESTAMP_MS", "'2024-01-01 00:00:00'"),
         ("DATE", "TIMESTAMPTZ", "DATE '2024-01-01'"),
         ("UTINYINT", "INTEGER", "200"),
         ("INTEGER", "DECIMAL(12, 2)", "5"),
     ],
 )
-def test_a_column_whose_type_was_widened(story: Story, old: str, new: str, value: str) -> None:
-    story.tell(f"CREATE TABLE t (id INT, c {old})", f"INSERT INTO t VALUES (1, {value}), (2, NULL)")
+def test_a_column_whose_type_was_widened(story: Story, old: str, new: str, value: str, tmp_path: Path) -> None:
+    added = tmp_path / "added.parquet"
+    story.main.execute(f"COPY (SELECT {{'id': 0}} AS nested, ({value})::{old} AS c, 4 AS id) TO '{added}'")
+    story.tell(
+        f"CREATE TABLE t (id INT, c {old})",
+        f"INSERT INTO t VALUES (1, {value}), (2, NULL)",
+        f"CALL ducklake_add_data_files('lake', 't', '{added}', ignore_extra_columns => true)",
+    )
     story.truth.clear()
     story.tell(
         f"ALTER TABLE t ALTER COLUMN c TYPE {new}", f"INSERT INTO t VALUES (3, {value})", "DELETE FROM t WHERE id = 2"
     )
     story.check()
     if "TIME" in new:
-        assert story.table.scan(where="c = '2024-01-01 00:00:00'").count() == 2
+        assert story.table.scan(where="c = '2024-01-01 00:00:00'").count() == 3
 
 
 TYPES = """id INT, bo BOOLEAN, i8 TINYINT, i16 SMALLINT, i64 BIGINT, h HUGEINT, u8 UTINYINT, u16 USMALLINT, u32 UINTEGER,
@@ -169,6 +176,13 @@ def test_every_type(begin: Callable[..., Story], inline: int) -> None:
     # stock DuckDB itself fails to read an inlined UUID inside a struct
     types = TYPES.replace("u UUID), l", "u VARCHAR), l") if inline else TYPES
     story.tell(f"CREATE TABLE t ({types})", f"INSERT INTO t VALUES {VALUES}", "DELETE FROM t WHERE id = 2")
+    story.check()
+
+
+def test_a_hugeint_of_more_digits_than_a_double_prints(story: Story) -> None:
+    numbers = [2**53, -(2**63), 2**64, 2**100, -(2**100) - 2**60, 2**126]
+    values = ", ".join(f"({i}, {n}::HUGEINT)" for i, n in enumerate(numbers))
+    story.tell("CREATE TABLE t (id INT, h HUGEINT)", f"INSERT INTO t VALUES {values}", "DELETE FROM t WHERE id = 0")
     story.check()
 
 

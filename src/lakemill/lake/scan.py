@@ -146,10 +146,14 @@ def as_written(plan: ReadPlan, stamps: Stamps) -> ReadPlan:
         plan = replace(plan, absent=stamps.lacking(paths, ours))
     top = {column.id: column.type for column in columns if column.id in plan.retyped}
     if top:
-        plan = replace(plan, stored_as=stamps.stored_as(paths, top))
-    mapped = len(paths) < len(plan.files)
+        named = {
+            read.file.path: {entry.target: entry.source for entry in plan.mappings[read.file.mapping_id]}
+            for read in plan.files
+            if read.file.mapping_id is not None
+        }
+        plan = replace(plan, stored_as=stamps.stored_as(paths, top) | stamps.stored_by_name(named, top))
     for path, leaf in (found for column in columns for found in column.leaves()):
-        if leaf.id in plan.retyped and plan.files and (leaf.id not in top or mapped):
+        if leaf.id in plan.retyped and plan.files and leaf.id not in top:
             raise UnsupportedLake(
                 f"{plan.table.full_name} has files older than the last change of type of {'.'.join(path)}"
                 f" ({', '.join(plan.retyped[leaf.id])}), which Spark can't read exactly",

@@ -7,7 +7,7 @@ user data are not touched. Files never change, so what was read is remembered by
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lakemill.core.schema import SNAPSHOT_NAME, type_of_duck
@@ -23,6 +23,7 @@ FROM read_parquet($files, filename = true, union_by_name = true) GROUP BY ALL"""
 
 _TYPES = """SELECT DISTINCT file_name, field_id, duckdb_type FROM parquet_schema($files)
 WHERE field_id IN (SELECT unnest($ids))"""
+_NAMED_TYPES = "SELECT file_name, name, duckdb_type, num_children FROM parquet_schema($files)"
 _FIELD_IDS = "SELECT DISTINCT file_name, field_id FROM parquet_schema($files) WHERE field_id IN (SELECT unnest($ids))"
 
 
@@ -53,12 +54,25 @@ class Stamps:
         if paths and columns:
             found = self._duck.cursor().execute(_TYPES, {"files": list(paths), "ids": list(columns)}).fetchall()
             for path, column, name in found:
-                type_ = type_of_duck(name or "")
-                if type_ is None:
-                    raise UnsupportedLake(f"{path} holds column {column} as {name}, which is not its table's type")
-                if type_ != columns[column]:
+                if (type_ := _known_type(path, column, name)) != columns[column]:
                     other.setdefault(path, []).append((column, type_))
         return {path: tuple(sorted(types)) for path, types in other.items()}
+
+    def stored_by_name(
+        self, names: Mapping[str, Mapping[int, str]], columns: Mapping[int, str]
+    ) -> dict[str, tuple[tuple[int, str], ...]]:
+        """The same for files without field ids: path → column id → its name in the file."""
+        if not names or not columns:
+            return {}
+        found = top_level(self._duck.cursor().execute(_NAMED_TYPES, {"files": list(names)}).fetchall())
+        other: dict[str, tuple[tuple[int, str], ...]] = {}
+        for path, by_id in names.items():
+            held = {
+                c: _known_type(path, c, found[path][n]) for c, n in by_id.items() if c in columns and n in found[path]
+            }
+            if differs := tuple((c, type_) for c, type_ in sorted(held.items()) if type_ != columns[c]):
+                other[path] = differs
+        return other
 
     def lacking(self, paths: Sequence[str], columns: Sequence[int]) -> dict[str, frozenset[int]]:
         """Which of these columns each file lacks, by its footer."""
@@ -68,3 +82,25 @@ class Stamps:
             for path, column in found:
                 lacks[path].discard(column)
         return {path: frozenset(missing) for path, missing in lacks.items() if missing}
+
+
+def _known_type(path: str, column: int, name: str | None) -> str:
+    type_ = type_of_duck(name or "")
+    if type_ is None:
+        raise UnsupportedLake(f"{path} holds column {column} as {name}, which is not its table's type")
+    return type_
+
+
+def top_level(rows: Iterable[tuple[str, str, str | None, int | None]]) -> dict[str, dict[str, str | None]]:
+    """Path → name → type of a file's columns, from its schema as a list: a node, then what is below it."""
+    out: dict[str, dict[str, str | None]] = {}
+    below: dict[str, int] = {}
+    for path, name, type_, children in rows:
+        if path not in out:  # the root
+            out[path], below[path] = {}, 0
+        elif below[path]:
+            below[path] += (children or 0) - 1
+        else:
+            out[path][name] = type_
+            below[path] = children or 0
+    return out

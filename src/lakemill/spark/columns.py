@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 
 from pyspark.sql import Column as Expr
 from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
@@ -71,10 +72,11 @@ def by_id(
 
 
 def by_name(
-    columns: Sequence[Column], mapping: tuple[NameMap, ...]
+    columns: Sequence[Column], mapping: tuple[NameMap, ...], stored_as: tuple[tuple[int, str], ...] = ()
 ) -> tuple[t.StructType, list[Expr], list[tuple[Column, str]]]:
     """For files without field ids: names from the mapping; columns that live only in the path come as constants."""
     by_target = {entry.target: entry for entry in mapping}
+    older = dict(stored_as)
     fields, values, constants = [], [], []
     for column in columns:
         entry = by_target.get(column.id)
@@ -84,6 +86,11 @@ def by_name(
             values.append(_show(missing, column))
             if entry is not None:
                 constants.append((column, entry.source))
+            continue
+        if column.id in older:
+            held = replace(column, type=older[column.id])
+            fields.append(t.StructField(entry.source, types.stored(held, ids=False), True))
+            values.append(_show(F.col(quote_spark(entry.source)), held).cast(types.shown(column)))
             continue
         fields.append(t.StructField(entry.source, _named_type(column, entry), True))
         value = _rename(F.col(quote_spark(entry.source)), column, entry)
@@ -149,7 +156,19 @@ def _show(value: Expr, column: Column) -> Expr:
         case "uuid":
             groups = F.regexp_replace(F.lower(F.hex(value)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
             return F.when(F.length(value) == 36, value.cast("string")).otherwise(groups)
+        case "int128" | "uint128":
+            return _whole(value)
     return value.cast(types.shown(column))
+
+
+def _whole(value: Expr) -> Expr:
+    """A whole DOUBLE as the number that it is: Spark's own cast takes its shortest text, zeros after 17 digits."""
+    high = F.floor(value / 2.0**64)
+    rest = value - high.cast("double") * 2.0**64
+    middle = F.floor(rest / 2.0**32)
+    low = (rest - middle.cast("double") * 2.0**32).cast("bigint")
+    number = high.cast("decimal(38,0)") * Decimal(2**64) + middle.cast("decimal(38,0)") * Decimal(2**32) + low
+    return F.when(F.abs(value) < 2.0**53, value.cast("decimal(38,0)")).otherwise(number.cast("decimal(38,0)"))
 
 
 # ---------------------------------------------------------------- comparing

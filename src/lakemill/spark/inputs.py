@@ -106,7 +106,7 @@ def _kinds(spark: SparkSession, plan: ReadPlan) -> dict[_Kind, list[FileRead]]:
         deletes = file.id in with_deletes
         told_by = checksum(spark, file.path) if deletes else file.path
         copy = copies[told_by]
-        older = plan.stored_as.get(file.path, ()) if file.mapping_id is None else ()
+        older = plan.stored_as.get(file.path, ())
         kind = _Kind(file.mapping_id, read.at_a, read.at_b, stamped, deletes, absent, older, copy)
         copies[told_by] += 1
         kinds[kind].append(read)
@@ -126,7 +126,7 @@ def _read_kind(
             columns, stamped=kind.stamped, row_ids=located, absent=kind.absent, stored_as=kind.stored_as
         )
     else:
-        schema, named, constants = by_name(columns, plan.mappings[kind.mapping])
+        schema, named, constants = by_name(columns, plan.mappings[kind.mapping], kind.stored_as)
         values = [f"__v{i}" for i in range(len(named))]
     frame = spark.read.schema(schema).parquet(*[reader_path(file.path) for file in files])
     place = [f"_metadata.file_path AS {_PATH}", f"_metadata.row_index AS {_INDEX}"]
