@@ -109,6 +109,10 @@ class Machine:
                 off = sum(abs(w) for w in difference(state.rows, expected).values())
                 kinds = "+".join(commit.kinds) if commit else "upkeep"
                 truth.lose(name, head, f"{kinds}: {off} rows differ from what the transaction saw")
+        twice = self.box.doubly_deleted()
+        for name, state in states.items():
+            if state.table_id in twice:
+                truth.lose(name, head, "two live delete files for one data file")
         truth.states[head] = states
         if commit is not None and head > before:
             self.history.commits.append(Commit(head, commit.start, frozenset(commit.deleted_from), tuple(commit.kinds)))

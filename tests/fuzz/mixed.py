@@ -108,6 +108,8 @@ def accept(it: Machine, done: Publish) -> None:
                 f"{sum(w for w in off.values() if w > 0)} too many, {-sum(w for w in off.values() if w < 0)} missing, "
                 f"e.g. {next(iter(off.items()))}; columns {[(c.name, c.type) for c in state.columns]}"
             )
+    if it.box.doubly_deleted():
+        history.failures.append(f"after {done.kind} on {done.table} a data file has two live delete files")
     history.truth.states[head] = states
 
 

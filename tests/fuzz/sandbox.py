@@ -25,6 +25,10 @@ WHERE table_id = %s AND end_snapshot IS NULL ORDER BY column_order, column_id
 """
 _connect = duckdb.connect  # a run puts `unchecked` in its place
 _TABLES = "SELECT table_name, table_id FROM ducklake_table WHERE end_snapshot IS NULL ORDER BY table_id"
+_DOUBLY_DELETED = """
+SELECT DISTINCT table_id FROM (SELECT table_id, data_file_id FROM ducklake_delete_file WHERE end_snapshot IS NULL
+  GROUP BY table_id, data_file_id HAVING count(*) > 1) twice
+"""
 _DUCK_TYPES = {
     "int8": "TINYINT",
     "int16": "SMALLINT",
@@ -130,6 +134,10 @@ class Sandbox:
             columns = self.columns(table_id)
             out[name] = State(name, table_id, columns, read_rows(reader, name, columns))
         return out
+
+    def doubly_deleted(self) -> set[int]:
+        """Tables with two live delete files for one data file: nobody can read those rightly."""
+        return {int(table_id) for (table_id,) in self.catalog.execute(_DOUBLY_DELETED)}
 
     def drop(self) -> None:
         """Remove the database, whoever still uses it, and the files."""
