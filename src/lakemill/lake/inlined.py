@@ -7,7 +7,7 @@ rows of user data that pass through the client; DuckLake bounds them by its inli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ from sqlglot import exp
 
 from lakemill.core.scan import InlinedRows
 from lakemill.core.schema import Column, duck_type
-from lakemill.errors import UnsupportedLake
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -68,31 +67,52 @@ def _value(column: Column, by_id: dict[int, tuple[Column, str]]) -> exp.Expr:
     return _show(_reshape(_cast(exp.column(name), source), source, column), column)
 
 
-def _reshape(value: exp.Expr, source: Column, target: Column) -> exp.Expr:
+def _reshape(value: exp.Expr, source: Column, target: Column, depth: int = 0) -> exp.Expr:
     """A value of an older version of a column in the newer one; fields are matched by id, not by name."""
     if _same_fields(source, target):
         return _cast(value, target)
-    if target.type != "struct":
-        raise UnsupportedLake(
-            f"column {target.name!r} changed inside a {target.type} while rows of it are inlined",
-            remedy="flush the table with DuckDB: CALL ducklake_flush_inlined_data('lake')",
-        )
+    if target.type == "list":
+        return _transform(value, depth, lambda item: _reshape(item, source.children[0], target.children[0], depth + 1))
+    if target.type == "map":  # keys can't change
+        (_, old_value), (_, new_value) = source.children, target.children
+
+        def entry(item: exp.Expr) -> exp.Expr:
+            return _pack(
+                [
+                    ("key", _field(item, "key")),
+                    ("value", _reshape(_field(item, "value"), old_value, new_value, depth + 1)),
+                ]
+            )
+
+        entries = exp.Anonymous(this="map_entries", expressions=[value])
+        return exp.Anonymous(this="map_from_entries", expressions=[_transform(entries, depth, entry)])
     old = {child.id: child for child in source.children}
     fields = []
     for child in target.children:
         if child.id in old:
-            inner = exp.Bracket(this=value.copy(), expressions=[exp.Literal.string(old[child.id].name)])
-            fields.append((child.name, _reshape(inner, old[child.id], child)))
+            inner = _field(value, old[child.id].name)
+            fields.append((child.name, _reshape(inner, old[child.id], child, depth)))
         else:
             default = exp.null() if child.initial_default is None else exp.Literal.string(child.initial_default)
             fields.append((child.name, _cast(default, child)))
-    packed = exp.Anonymous(
-        this="struct_pack",
-        expressions=[exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=e) for name, e in fields],
-    )
     return exp.Case(
-        ifs=[exp.If(this=exp.Is(this=value.copy(), expression=exp.null()), true=exp.null())], default=packed
+        ifs=[exp.If(this=exp.Is(this=value.copy(), expression=exp.null()), true=exp.null())], default=_pack(fields)
     )
+
+
+def _field(value: exp.Expr, name: str) -> exp.Expr:
+    return exp.Bracket(this=value.copy(), expressions=[exp.Literal.string(name)])
+
+
+def _pack(fields: Sequence[tuple[str, exp.Expr]]) -> exp.Expr:
+    pairs = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value) for name, value in fields]
+    return exp.Anonymous(this="struct_pack", expressions=pairs)
+
+
+def _transform(items: exp.Expr, depth: int, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    item = exp.to_identifier(f"item{depth}")  # a name of its own at each depth
+    changed = exp.Lambda(this=change(exp.column(item)), expressions=[item.copy()])
+    return exp.Anonymous(this="list_transform", expressions=[items, changed])
 
 
 def _same_fields(source: Column, target: Column) -> bool:
