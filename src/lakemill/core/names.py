@@ -7,7 +7,7 @@ does not count: ASCII letters only, ``Ä`` is not ``ä``. Whether a table of tha
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakemill.errors import BadArgument
 
@@ -46,6 +46,11 @@ def quote(name: str) -> str:
 class QualifiedName:
     schema: str
     name: str
+    key: tuple[str, str] = field(init=False, repr=False)
+    """What equal names have in common; kept, because every lookup needs it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", (fold(self.schema), fold(self.name)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, QualifiedName) and self.key == other.key
@@ -58,10 +63,6 @@ class QualifiedName:
 
     def __str__(self) -> str:
         return f"{quote(self.schema)}.{quote(self.name)}"
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return fold(self.schema), fold(self.name)
 
 
 def parse_name(text: str) -> QualifiedName:
