@@ -6,7 +6,9 @@ Everything in `store` and `lake` gets its connection from here. A connection com
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import conninfo
@@ -18,6 +20,8 @@ OLDEST_SERVER = 150000
 CONNECT_SECONDS = 10
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+Executor: TypeAlias = psycopg.Connection[Any] | psycopg.Cursor[Any]
+"""A connection, or the cursor of a transaction that somebody else began and will commit: a publish's own."""
 
 
 def connect(dsn: str, *, autocommit: bool = True, connect_timeout: float | None = None, **options: Any) -> Connection:
@@ -40,6 +44,16 @@ def connect(dsn: str, *, autocommit: bool = True, connect_timeout: float | None 
             remedy="use a newer server, or leave lake.postgres empty for the embedded one",
         )
     return connection
+
+
+@contextmanager
+def transaction(where: Executor) -> Iterator[None]:
+    """All of the body or nothing: a transaction of its own on a connection, part of the caller's on a cursor."""
+    if isinstance(where, psycopg.Connection):
+        with where.transaction():
+            yield
+    else:
+        yield
 
 
 def parse(dsn: str) -> dict[str, Any]:

@@ -12,21 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 from psycopg import sql
 
 from lakemill.errors import ForeignLock, SnapshotGone, UnknownSnapshot
+from lakemill.store.db import Executor, transaction
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("pins")
 # any constants will do, as long as nobody else in this database uses them
 _LOCK = 0x6C616B652D70696E
 _TURN = 0x6C616B652D657870
-
-Executor: TypeAlias = psycopg.Connection[Any] | psycopg.Cursor[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ def record_position(
     With a cursor, for instance a publish's own, it is part of the caller's transaction.
     """
     values = {"holder": holder, "table": table_id, "snapshot": snapshot}
-    with _transaction(where):
+    with transaction(where):
         _lock(where)
         _check_usable(where, snapshot, catalog_schema)
         where.execute(QUERIES["record_position"].compose(), values)
@@ -192,15 +191,6 @@ def _check_usable(where: Executor, snapshot: int, catalog_schema: str) -> None:
     if snapshot < 0 or (newest and newest[0] is not None and snapshot > newest[0]):
         raise UnknownSnapshot(f"there is no snapshot {snapshot}; the newest is {newest[0] if newest else None}")
     raise SnapshotGone(f"snapshot {snapshot} was expired, or is about to be")
-
-
-@contextmanager
-def _transaction(where: Executor) -> Iterator[None]:
-    if isinstance(where, psycopg.Connection):
-        with where.transaction():
-            yield
-    else:
-        yield
 
 
 def _in(catalog_schema: str) -> dict[str, sql.Composable]:

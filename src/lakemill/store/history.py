@@ -1,0 +1,129 @@
+"""What every refresh did, why, and what it cost: the records behind ``lakemill history``.
+
+One value from start to end: it is saved when a refresh begins, and again, inside the publish, when it is done; NO_DATA
+is saved once. Saving is idempotent by the refresh's id, so that a publish may be tried again. What can't be measured is
+None, which people are shown as "unknown".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Json
+
+from lakemill.core.names import QualifiedName
+from lakemill.core.refresh import Action, Outcome, Trigger
+from lakemill.errors import ClaimLost
+from lakemill.store.db import Executor
+from lakemill.store.queries import load_queries
+
+QUERIES = load_queries("history")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDelta:
+    """What a refresh read of one source: its delta over (a, b], or all of it at b."""
+
+    name: QualifiedName
+    table_id: int
+    a: int | None
+    b: int
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshRecord:
+    id: UUID
+    dynamic_id: int
+    name: QualifiedName
+    """As it was then."""
+    definition_version: int
+    trigger: Trigger
+    started_at: datetime
+    outcome: Outcome = Outcome.EXECUTING
+    action: Action | None = None
+    reason: str | None = None
+    remedy: str | None = None
+    a: int | None = None
+    b: int | None = None
+    t: datetime | None = None
+    commit: int | None = None
+    holder: str | None = None
+    fence: int | None = None
+    ended_at: datetime | None = None
+    rows_in: int | None = None
+    rows_inserted: int | None = None
+    rows_deleted: int | None = None
+    rows_recomputed: int | None = None
+    records_read: int | None = None
+    bytes_read: int | None = None
+    bytes_written: int | None = None
+    spark_jobs: int | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds, in the order of the phases."""
+    error_code: str | None = None
+    error_text: str | None = None
+    sources: tuple[SourceDelta, ...] = ()
+
+
+def save_refresh(where: Executor, record: RefreshRecord) -> None:
+    """Remember the refresh as it stands."""
+    values: dict[str, Any] = {field.name: getattr(record, field.name) for field in fields(record)}
+    values |= {
+        "refresh_id": record.id,
+        "schema": record.name.schema,
+        "name": record.name.name,
+        "trigger": record.trigger.value,
+        "outcome": record.outcome.value,
+        "action": record.action and record.action.value,
+        "phases": Json(dict(record.phases)),
+        "positions": list(range(len(record.sources))),
+        "schemas": [source.name.schema for source in record.sources],
+        "names": [source.name.name for source in record.sources],
+        "table_ids": [source.table_id for source in record.sources],
+        "commits_a": [source.a for source in record.sources],
+        "commits_b": [source.b for source in record.sources],
+        "rows": [source.rows for source in record.sources],
+    }
+    where.execute(QUERIES["save_refresh"].compose(), values)
+
+
+def history(
+    where: Executor, dynamic_id: int | None = None, most: int = 10, before: datetime | None = None
+) -> tuple[RefreshRecord, ...]:
+    """The newest first, of one table or of all; ``before`` to page back."""
+    values = {"dynamic_id": dynamic_id, "most": most, "before": before}
+    return tuple(map(_record, where.execute(QUERIES["history"].compose(), values).fetchall()))
+
+
+def _record(row: Sequence[Any]) -> RefreshRecord:
+    """The columns of the query are the fields of a record, in order; only the name is in two parts."""
+    refresh_id, dynamic_id, schema, name, version, trigger, started_at, outcome, action, *plain, sources = row
+    values = [
+        *(refresh_id, dynamic_id, QualifiedName(schema, name), version, Trigger(trigger), started_at),
+        *(Outcome(outcome), None if action is None else Action(action)),
+        *plain,
+        tuple(SourceDelta(QualifiedName(*source[:2]), *source[2:]) for source in sources),
+    ]
+    return RefreshRecord(*values)
+
+
+def failures_in_a_row(where: Executor, dynamic_id: int) -> int:
+    """Scheduled refreshes that failed since the last success, and since the table was resumed."""
+    row = where.execute(QUERIES["failures"].compose(), {"dynamic_id": dynamic_id}).fetchone()
+    return int(row[0]) if row else 0
+
+
+def close_abandoned(where: Executor) -> tuple[UUID, ...]:
+    """Refreshes whose worker is gone are recorded as failed; which ones."""
+    rows = where.execute(QUERIES["close_abandoned"].compose(), {"code": ClaimLost.code}).fetchall()
+    return tuple(row[0] for row in rows)
+
+
+def forget_refreshes(where: Executor, before: datetime) -> int:
+    """Old records go, but for the newest of each table; how many went."""
+    return where.execute(QUERIES["forget"].compose(), {"before": before}).rowcount

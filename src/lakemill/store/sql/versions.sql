@@ -1,0 +1,83 @@
+-- Versions of dynamic tables, and the frontier: the newest one with what it read. Written inside the publish.
+
+-- name: move_frontier
+-- a new version becomes the current one, with what it read, if definition and frontier are as they were planned with and
+-- b does not decrease; one statement, because it runs under the commit lock; no row when something is not so
+WITH was AS (
+  SELECT f.version_id FROM lakemill.frontiers f WHERE f.dynamic_id = %(dynamic_id)s FOR UPDATE),
+held AS (
+  UPDATE lakemill.dynamic_tables
+  SET table_id = %(table_id)s,
+      state = CASE WHEN state IN ('PENDING_INIT', 'STALE') THEN 'ACTIVE' ELSE state END,
+      state_since = CASE WHEN state IN ('PENDING_INIT', 'STALE') THEN clock_timestamp() ELSE state_since END
+  WHERE dynamic_id = %(dynamic_id)s AND definition_version = %(definition_version)s
+    AND (SELECT version_id FROM was) IS NOT DISTINCT FROM %(expected)s::bigint
+    AND %(b_lo)s >= (SELECT coalesce(max(b_hi), 0) FROM lakemill.versions WHERE dynamic_id = %(dynamic_id)s)
+  RETURNING dynamic_id),
+added AS (
+  INSERT INTO lakemill.versions (dynamic_id, commit_snapshot, b_lo, b_hi, b_time, t, definition_version, table_id)
+  SELECT dynamic_id, %(commit)s, %(b_lo)s, %(b_hi)s, %(b_time)s, %(t)s, %(definition_version)s, %(table_id)s FROM held
+  RETURNING version_id),
+moved AS (
+  INSERT INTO lakemill.frontiers (dynamic_id, version_id) SELECT %(dynamic_id)s, version_id FROM added
+  ON CONFLICT (dynamic_id) DO UPDATE SET version_id = excluded.version_id, moved_at = clock_timestamp()),
+read AS (
+  INSERT INTO lakemill.frontier_sources (dynamic_id, table_id, columns_version, commit_snapshot, row_count)
+  SELECT %(dynamic_id)s, s.* FROM unnest(
+    %(table_ids)s::bigint[], %(columns_versions)s::bigint[], %(commits)s::bigint[], %(row_counts)s::bigint[]) AS s
+  WHERE EXISTS (SELECT FROM added)
+  ON CONFLICT (dynamic_id, table_id) DO UPDATE SET columns_version = excluded.columns_version,
+    commit_snapshot = excluded.commit_snapshot, row_count = excluded.row_count),
+left_out AS (
+  DELETE FROM lakemill.frontier_sources
+  WHERE dynamic_id = %(dynamic_id)s AND table_id <> ALL(%(table_ids)s::bigint[]) AND EXISTS (SELECT FROM added))
+SELECT version_id FROM added;
+
+-- name: why_not
+-- which of the conditions of move_frontier does not hold
+SELECT d.definition_version, f.version_id, (SELECT max(b_hi) FROM lakemill.versions v WHERE v.dynamic_id = d.dynamic_id)
+FROM lakemill.dynamic_tables d LEFT JOIN lakemill.frontiers f USING (dynamic_id) WHERE d.dynamic_id = %(dynamic_id)s;
+
+-- name: raise_b_hi
+-- current versions that are right for later data snapshots too; never those that depend on the clock
+UPDATE lakemill.versions v SET b_hi = %(b)s, b_time = %(b_time)s
+FROM lakemill.frontiers f
+WHERE v.version_id = ANY(%(version_ids)s::bigint[]) AND f.version_id = v.version_id AND v.t IS NULL
+  AND v.b_hi < %(b)s
+RETURNING v.version_id;
+
+-- name: version_at
+-- the newest version that is right at a data snapshot (and at a time, where that matters)
+SELECT version_id, commit_snapshot, b_lo, b_hi, definition_version, table_id, t FROM lakemill.versions
+WHERE dynamic_id = %(dynamic_id)s AND %(b)s BETWEEN b_lo AND b_hi AND (t IS NULL OR t = %(t)s::timestamptz)
+ORDER BY version_id DESC LIMIT 1;
+
+-- name: version_visible
+-- the newest version whose commit is visible at a snapshot of the catalog
+SELECT version_id, commit_snapshot, b_lo, b_hi, definition_version, table_id, t FROM lakemill.versions
+WHERE dynamic_id = %(dynamic_id)s AND commit_snapshot <= %(snapshot)s
+ORDER BY commit_snapshot DESC, version_id DESC LIMIT 1;
+
+-- name: versions
+-- all versions of these tables, oldest first (NULL: of all tables)
+SELECT dynamic_id, version_id, commit_snapshot, b_lo, b_hi, definition_version, table_id, t FROM lakemill.versions
+WHERE %(dynamic_ids)s::bigint[] IS NULL OR dynamic_id = ANY(%(dynamic_ids)s::bigint[])
+ORDER BY dynamic_id, version_id;
+
+-- name: frontier
+-- the current version
+SELECT v.version_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.table_id, v.t, v.b_time
+FROM lakemill.frontiers f JOIN lakemill.versions v USING (version_id) WHERE f.dynamic_id = %(dynamic_id)s;
+
+-- name: frontier_sources
+-- what it read
+SELECT table_id, columns_version, commit_snapshot, row_count FROM lakemill.frontier_sources
+WHERE dynamic_id = %(dynamic_id)s ORDER BY table_id;
+
+-- name: forget_versions
+-- versions whose commit nobody can read any more; the current ones stay
+DELETE FROM lakemill.versions v WHERE v.commit_snapshot < %(oldest)s
+  AND NOT EXISTS (SELECT FROM lakemill.frontiers f WHERE f.version_id = v.version_id)
+  -- the content of a commit is visible until the next commit of the table
+  AND EXISTS (SELECT FROM lakemill.versions n WHERE n.dynamic_id = v.dynamic_id
+              AND n.commit_snapshot > v.commit_snapshot AND n.commit_snapshot <= %(oldest)s);
