@@ -39,6 +39,7 @@ from lakemill.core.algebra import (
     substitute,
     used,
 )
+from lakemill.core.joins import cluster, connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +132,22 @@ class _Deriving:
     def _union(self, node: SetOp) -> Node:
         sides = [side for side in (node.left, node.right) if self.touches(side)]
         named = (*names(node), WEIGHT)
-        parts = [_renamed(self.delta(side), (*names(side), WEIGHT), named) for side in sides]
-        return parts[0] if len(parts) == 1 else SetOp("union", True, *parts)
+        return _all([_renamed(self.delta(side), (*names(side), WEIGHT), named) for side in sides])
 
     def _inner_join(self, node: Join) -> Node:
-        """Rows of a delta meet the other side as it was before, or as it is now, one each: else they count twice."""
+        """One term per relation: its delta with those before it as they are, and those after it as they were.
+
+        With all others as they are, a row that is new on two sides would come twice.
+        """
         out = tuple((name, column(name)) for name in (*names(node), WEIGHT))
+        parts, conditions = cluster(node)
         terms: list[Node] = []
-        if self.touches(node.left):
-            terms.append(Project(Join("inner", self.delta(node.left), at(node.right, "a"), node.on), out))
-        if self.touches(node.right):
-            terms.append(Project(Join("inner", at(node.left, "b"), self.delta(node.right), node.on), out))
-        return terms[0] if len(terms) == 1 else SetOp("union", True, *terms)
+        for number, part in enumerate(parts):
+            if self.touches(part):
+                sides = [at(other, "b" if i < number else "a") for i, other in enumerate(parts)]
+                sides[number] = self.delta(part)
+                terms.append(Project(connected(sides, conditions, number), out))
+        return _all(terms)
 
     def _keyed(self, node: Node, keys: Sequence[Sequence[Expr]]) -> Node:
         """The operator at both ends, for the keys that the deltas of its inputs touch."""
@@ -156,7 +161,7 @@ class _Deriving:
             if self.touches(side):
                 rows = consolidated(self.delta(side), names(side)) if _computed(side) else self.delta(side)
                 touched.append(Project(rows, tuple(zip(named, expressions, strict=True))))
-        step = Step(f"keys{len(self.steps) + 1}", Distinct(touched[0] if len(touched) == 1 else _all(touched)))
+        step = Step(f"keys{len(self.steps) + 1}", Distinct(_all(touched)))
         self.steps.append(step)
         limited = []
         for side, expressions in zip(inputs, keys, strict=True):
@@ -178,8 +183,11 @@ def _computed(node: Node) -> bool:
 
 
 def _all(parts: Sequence[Node]) -> Node:
-    left, right = parts
-    return SetOp("union", True, left, _renamed(right, names(right), names(left)))
+    """Their rows together; columns match by position."""
+    node = parts[0]
+    for part in parts[1:]:
+        node = SetOp("union", True, node, part)
+    return node
 
 
 def _renamed(node: Node, own: Sequence[str], wanted: Sequence[str]) -> Node:

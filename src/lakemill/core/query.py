@@ -8,7 +8,7 @@ query is still a good dynamic table, but every refresh computes it whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import cast
 
@@ -38,6 +38,7 @@ from lakemill.core.algebra import (
     together,
     used,
 )
+from lakemill.core.joins import cluster, connected, pushed
 
 
 class NotIncremental(Exception):
@@ -154,6 +155,7 @@ class _Block:
         node = self._from()
         if (where := select.args.get("where")) is not None:
             node = self._where(node, where.this)
+        node = _ordered(node)
         items = [(item.alias_or_name, item.unalias()) for item in select.expressions]
         having, qualify = (part and part.this for part in (select.args.get("having"), select.args.get("qualify")))
         parts = [*(value for _, value in items), *(part for part in (having, qualify) if part is not None)]
@@ -226,7 +228,9 @@ class _Block:
             else:
                 plain.append(part)
         node, resolved = self._subqueries(node, [self.resolve(part) for part in plain])
-        return Filter(node, together(resolved)) if resolved else node
+        for part in resolved:
+            node = pushed(node, part)
+        return node
 
     # ------------------------------------------------------------ subqueries
     def _semi_join(self, node: Node, part: Expr) -> Node | None:
@@ -283,8 +287,9 @@ class _Block:
                     continue
                 resolved = inner.resolve(part)
                 (local if used(resolved) <= set(names(node)) else on).append(resolved)
-        node = Filter(node, together(local)) if local else node
-        return node, on, [inner.resolve(item.unalias()) for item in block.expressions]
+        for part in local:
+            node = pushed(node, part)
+        return _ordered(node), on, [inner.resolve(item.unalias()) for item in block.expressions]
 
     def _subqueries(self, node: Node, parts: Sequence[Expr]) -> tuple[Node, list[Expr]]:
         """Scalar subqueries become columns by joins."""
@@ -437,6 +442,16 @@ class _Block:
 def build(query: exp.Query, sources: Mapping[str, int], columns: Mapping[str, Sequence[str]]) -> Node:
     """The tree of a qualified query; ``sources`` and ``columns`` by ``schema.table``."""
     return _Builder(sources, columns).query(query)
+
+
+def _ordered(node: Node) -> Node:
+    """FROM with its inner joins in an order in which each is connected to those before."""
+    if isinstance(node, Join) and node.kind == "inner":
+        parts, conditions = cluster(node)
+        return connected([_ordered(part) for part in parts], conditions)
+    if isinstance(node, Join):
+        return replace(node, left=_ordered(node.left), right=_ordered(node.right))
+    return replace(node, child=_ordered(node.child)) if isinstance(node, Filter) else node
 
 
 # ---------------------------------------------------------------- expressions
