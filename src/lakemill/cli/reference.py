@@ -1,4 +1,4 @@
-"""Writes `docs/reference/`: every command, setting and error code, from the code that defines them.
+"""Writes `docs/reference/`: every command, setting, error code and table of ours, from the code that defines them.
 
 `make docs` runs it, and a test holds the pages to it, so that no option, setting or code can go undocumented.
     python -m lakemill.cli.reference docs/reference
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -23,6 +24,7 @@ from lakemill.cli.main import commands
 from lakemill.core import schema
 from lakemill.lake.scan import Recorded
 from lakemill.settings import ENV_PREFIX, Settings
+from lakemill.store.migrate import migrations
 
 NOTE = "<!-- Written by `make docs` from the code; edit the code instead. -->\n"
 
@@ -35,6 +37,7 @@ def pages() -> Mapping[str, str]:
         "settings.md": settings_page(),
         "errors.md": errors_page(),
         "types.md": types_page(),
+        "metadata.md": metadata_page(),
     }
 
 
@@ -133,6 +136,30 @@ def types_page() -> str:
     parts.append("These are refused by Spark reads, with `UNSUPPORTED_TYPE`; DuckDB reads them:\n")
     parts.append("| DuckLake | why |\n|---|---|")
     parts += [f"| `{name}` | {why} |" for name, why in schema._REFUSED.items()]
+    return "\n".join([*parts, ""])
+
+
+# ---------------------------------------------------------------- what we keep in PostgreSQL
+_COMMENT = re.compile(r"COMMENT ON (TABLE|VIEW|COLUMN) lakemill\.([\w.]+) IS '((?:[^']|'')*)';")
+
+
+def metadata_page() -> str:
+    told = [match for _, _, text in migrations() for match in _COMMENT.findall(text)]
+    parts = [
+        "# What Lakemill keeps in PostgreSQL\n",
+        NOTE,
+        "Schema `lakemill` of the lake's database, beside the DuckLake catalog. The views are for SQL tools; "
+        "the tables may change with any version, and are written by Lakemill only.\n",
+        "## Views\n",
+    ]
+    for kind, view, about in told:
+        if kind == "VIEW":
+            parts.append(f"### lakemill.{view}\n\n{about}\n\n| column | meaning |\n|---|---|")
+            columns = [(name, text) for of, name, text in told if of == "COLUMN"]
+            parts += [f"| `{name.split('.')[1]}` | {text} |" for name, text in columns if name.split(".")[0] == view]
+            parts.append("")
+    parts.append("## Tables\n\n| table | holds |\n|---|---|")
+    parts += [f"| `{name}` | {about} |" for kind, name, about in told if kind == "TABLE"]
     return "\n".join([*parts, ""])
 
 
