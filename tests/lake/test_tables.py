@@ -8,7 +8,9 @@ import pytest
 
 from lakemill.core.commit import AddFiles
 from lakemill.core.schema import Column
-from lakemill.errors import BadArgument, NameTaken, PublishConflict, UnknownColumn
+from lakemill.errors import BadArgument, NameTaken, PublishConflict, TableReplaced, UnknownColumn
+from lakemill.lake.scan import Lakefront, plan_delta
+from lakemill.lake.stamps import Stamps
 from lakemill.lake.tables import abandon, build_generation, create_table, drop_table
 from tests.publishing import Desk, one_desk, one_lake
 
@@ -86,3 +88,17 @@ def test_a_generation_is_filled_and_takes_its_name_at_once(desk: Desk) -> None:
         "SELECT count(*) FROM ducklake_table WHERE end_snapshot IS NULL AND table_name LIKE '\\_\\_lakemill%%'"
     )
     assert left == [(0,)]
+
+
+def test_a_generation_is_nobodys_past(desk: Desk) -> None:
+    """Renamed afterwards, it had another name before; but the one that it waited under does not count."""
+    waiting = build_generation(desk.duck, desk.conn, "main", "past", [Column(0, "id", "int32")])
+    updates, requires = waiting.takes_name(None)
+    desk.publish(*updates, requires=requires)
+    named = desk.head()
+    desk.duck.execute("ALTER TABLE past RENAME TO renamed")
+    front = Lakefront(desk.conn, "public", Stamps(desk.duck))
+    assert plan_delta(front, "main", "renamed", named).files == ()
+    with pytest.raises(TableReplaced):
+        plan_delta(front, "main", "renamed", waiting.since)
+    drop_table(desk.duck, "main", "renamed")

@@ -34,6 +34,7 @@ from lakemill.core.timing import deleted_up_to
 from lakemill.errors import BadArgument, ColumnsChanged, RowCountDiffers, TableReplaced, UnknownTable, UnsupportedLake
 from lakemill.lake.catalog import Catalog, reading
 from lakemill.lake.stamps import Stamps
+from lakemill.lake.tables import GENERATION_PREFIX
 
 Cuts: TypeAlias = Mapping[int, tuple[DeleteFile, int]]
 
@@ -196,7 +197,7 @@ def _check_recorded(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapsho
     try:
         other = catalog.table(table.schema, table.name, a.id)
     except UnknownTable:
-        if before is None:
+        if before is None or before.name.startswith(GENERATION_PREFIX):
             raise TableReplaced(f"{table.full_name} did not exist at snapshot {a.id}") from None
         other = before  # it had another name
     # A generation exists before it takes the name: what was read under the name at a was another table.
