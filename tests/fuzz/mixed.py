@@ -146,7 +146,7 @@ def walk(columns: Sequence[Column]) -> Iterator[Column]:
 def judge(it: Machine, lake: Lake, verdict: Verdict, options: Options) -> None:
     history, box = it.history, it.box
     rng, mark = Random(history.seed), len(it.history.actions)
-    wrong = wrong_answers(box, history.truth, rng)
+    wrong = wrong_answers(box, history.truth, rng, most=4)  # and all of them after the upkeep
     upkeep = ["CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')"]
     wrong += maintained(it, upkeep)
     wrong += [f"after upkeep, {line}" for line in wrong_answers(box, history.truth, rng)] if not wrong else []
