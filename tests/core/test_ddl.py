@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakemill.core.ddl import parse_definition, parse_script, to_sql
+from lakemill.core.ddl import may_be_ours, parse_definition, parse_script, to_sql
 from lakemill.core.definition import (
     DOWNSTREAM,
     LONGEST_LAG,
@@ -190,6 +190,15 @@ def test_a_script():
     kinds = [(type(found), found.at.line, found.at.column) for found in parse_script(text)]
     assert kinds == [(PlainSql, 1, 1), (Drop, 3, 2), (PlainSql, 4, 2)]
     assert list(parse_script(" -- nothing\n ;; /* */")) == []
+
+
+def test_a_long_script_is_read_in_time():
+    text = "INSERT INTO t VALUES (1, 'x;y');\n" * 5000 + "DROP DYNAMIC TABLE t"
+    *_, last = parse_script(text)
+    assert last.at == Position(text.index("DROP"), 5001, 1)
+    assert may_be_ours(text)
+    assert may_be_ours("explain /* */ refresh t")
+    assert not may_be_ours("INSERT INTO t VALUES (1)")
 
 
 def test_changes_give_the_next_definition():

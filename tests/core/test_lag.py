@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lakemill.core.definition import DOWNSTREAM, parse_lag
 from lakemill.core.graph import Node, build_graph
@@ -198,3 +200,50 @@ def test_reasons_are_told():
     )
     (found,) = plan_rounds(graph, [standing("a", (1, 5), change=LATE), standing("b", (1, 5), change=LATE)], HEAD, NOW)
     assert [run.reason for run in found.runs] == ["main.b needs it", "it lags 0:05:00 of 5 minutes"]
+
+
+# ---------------------------------------------------------------- whatever the graph
+names = [f"t{i}" for i in range(6)]
+
+
+@st.composite
+def lakes(draw):
+    """A DAG with random lags, versions and changes, consistent in time."""
+    nodes, standings = [], []
+    for i, name in enumerate(names):
+        suppliers = draw(st.lists(st.sampled_from(names[:i]), unique=True, max_size=3)) if i else []
+        text = draw(st.sampled_from(["DOWNSTREAM", "1 minute", "5 minutes", "1 hour"]))
+        sources = tuple(map(parse_name, [*suppliers, "x"]))
+        nodes.append(Node(parse_name(name), parse_lag(text), sources, draw(st.integers(0, 5)) > 0))
+        ends = sorted(draw(st.lists(st.integers(1, HEAD), unique=True, max_size=6)))
+        pairs = list(zip(ends[::2], ends[1::2], strict=False))
+        change = (
+            (draw(st.integers(pairs[-1][1] + 1, HEAD)), draw(st.integers(0, 90)))
+            if pairs and draw(st.booleans()) and pairs[-1][1] < HEAD
+            else None
+        )
+        standings.append(standing(name, *pairs, change=change, expected=draw(st.integers(0, 2))))
+    return build_graph(nodes), standings
+
+
+@settings(max_examples=500, deadline=None)
+@given(lakes())
+def test_every_run_finds_its_suppliers_at_its_b(lake):
+    graph, standings = lake
+    by_name = {standing.name: standing for standing in standings}
+    for found in plan_rounds(graph, standings, HEAD, NOW):
+        done: dict[object, int] = {}
+        for run in found.runs:
+            node, own = graph.nodes[run.name], by_name[run.name]
+            assert node.active
+            assert run.b <= HEAD
+            assert not own.versions or run.b > own.versions[-1].b_hi, "b never decreases"
+            for supplier in graph.suppliers(run.name):
+                assert done.get(supplier) == run.b or by_name[supplier].usable(run.b, NOW)
+            done[run.name] = run.b
+        for run in found.runs:
+            if graph.nodes[run.name].target_lag == DOWNSTREAM:
+                assert any(done.get(consumer) == HEAD for consumer in graph.consumers(run.name)), "pulled by somebody"
+        for wait in found.waits:
+            assert wait.name not in done
+            assert wait.supplier in graph.suppliers(wait.name)

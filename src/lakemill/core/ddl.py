@@ -8,6 +8,7 @@ whether its query can be kept fresh, is asked later.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -34,7 +35,13 @@ from lakemill.core.statement import (
 from lakemill.core.tokens import Kind, Reader, statements
 from lakemill.errors import BadStatement
 
+_OUR_WORDS = re.compile(r"\b(DYNAMIC|REFRESH)\b", re.IGNORECASE)
 _QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "("})
+
+
+def may_be_ours(script: str) -> bool:
+    """Whether a script can hold a statement of ours at all: a long one of others need not be taken apart."""
+    return _OUR_WORDS.search(script) is not None
 
 
 def parse_script(script: str, file: str | None = None) -> Iterator[Statement]:

@@ -6,6 +6,8 @@ first character, so that what is wrong inside it can still be told in terms of t
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from dataclasses import dataclass
 
 
@@ -28,3 +30,14 @@ class Position:
 
 
 START = Position()
+
+
+class Lines:
+    """Where the lines of a long text begin, to find many positions in it."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def at(self, offset: int) -> Position:
+        line = bisect_right(self._starts, offset)
+        return Position(offset, line, offset - self._starts[line - 1] + 1)

@@ -18,7 +18,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import TokenType
 
 from lakemill.core.names import MAIN, RESERVED, QualifiedName, fold
-from lakemill.core.position import START, Position
+from lakemill.core.position import START, Lines, Position
 from lakemill.errors import BadStatement
 
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -60,9 +60,10 @@ _KINDS = {
 
 def statements(script: str, file: str | None = None) -> Iterator[Reader]:
     """A reader for each statement; empty ones are left out."""
+    lines = Lines(script)
     for semicolon, tokens in groupby(_tokens(script, file), lambda token: token.source == ";"):
         if not semicolon:
-            yield Reader(script, list(tokens), file)
+            yield Reader(script, lines, list(tokens), file)
 
 
 def _tokens(script: str, file: str | None) -> Iterator[Token]:
@@ -109,8 +110,8 @@ def _unclosed(script: str, error: TokenError) -> tuple[str, int]:
 class Reader:
     """Walks along the tokens of one statement."""
 
-    def __init__(self, script: str, tokens: list[Token], file: str | None) -> None:
-        self._script, self._tokens, self._file = script, tokens, file
+    def __init__(self, script: str, lines: Lines, tokens: list[Token], file: str | None) -> None:
+        self._script, self._lines, self._tokens, self._file = script, lines, tokens, file
         self._next = 0
 
     @property
@@ -123,7 +124,7 @@ class Reader:
         return self.position_of(self.token)
 
     def position_of(self, token: Token) -> Position:
-        return START.within(self._script, token.start)
+        return self._lines.at(token.start)
 
     def ahead(self, count: int) -> Token:
         place = self._next + count
