@@ -57,15 +57,17 @@ def test_the_next_one_takes_its_place_with_what_it_read(where, table):
 
 @pytest.mark.parametrize("state", [State.SUSPENDED, State.FAILED, State.UPSTREAM_SUSPENDED])
 def test_a_refresh_of_a_suspended_table_leaves_it_suspended(where, table, state):
-    definitions.set_state(where, [table.id], state)
+    definitions.set_state(where, [table.id], state, "why")
     moved(where, table, v(11, 10))
-    assert definitions.by_id(where, table.id).state is state
+    after = definitions.by_id(where, table.id)
+    assert (after.state, after.state_reason) == (state, "why")
 
 
 def test_a_stale_table_is_active_after_its_refresh(where, table):
-    definitions.set_state(where, [table.id], State.STALE)
+    definitions.set_state(where, [table.id], State.STALE, "why")
     moved(where, table, v(11, 10))
-    assert definitions.by_id(where, table.id).state is State.ACTIVE
+    after = definitions.by_id(where, table.id)
+    assert (after.state, after.state_reason) == (State.ACTIVE, None)
 
 
 # ---------------------------------------------------------------- what is refused

@@ -9,6 +9,7 @@ held AS (
   UPDATE lakemill.dynamic_tables
   SET table_id = %(table_id)s,
       state = CASE WHEN state IN ('PENDING_INIT', 'STALE') THEN 'ACTIVE' ELSE state END,
+      state_reason = CASE WHEN state IN ('PENDING_INIT', 'STALE') THEN NULL ELSE state_reason END,
       state_since = CASE WHEN state IN ('PENDING_INIT', 'STALE') THEN clock_timestamp() ELSE state_since END
   WHERE dynamic_id = %(dynamic_id)s AND definition_version = %(definition_version)s
     AND (SELECT version_id FROM was) IS NOT DISTINCT FROM %(expected)s::bigint
