@@ -81,6 +81,13 @@ def test_an_append_is_like_an_insert(desk: Desk) -> None:
     assert desk.stock("SELECT s FROM t WHERE id = 102") == [("new",)]
 
 
+def test_a_table_whose_partitioning_was_reset(desk: Desk) -> None:
+    table = desk.make("id INTEGER", by="id")
+    desk.duck.execute("ALTER TABLE t RESET PARTITIONED BY")
+    desk.publish(AddFiles(table, desk.stage("SELECT 1::INTEGER AS id")), requires=desk.target().requirements)
+    assert desk.stock("FROM t") == [(1,)]
+
+
 def test_snapshot_times_increase_and_file_ids_never_repeat(desk: Desk) -> None:
     desk.make("id INTEGER, s VARCHAR")
     published = [desk.append(numbers(i, i + 1)) for i in range(3)]

@@ -57,10 +57,11 @@ FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_i
 WHERE s.snapshot_id > %(base)s AND (c.changes_made IS NULL OR c.changes_made ~ %(table_pattern)s);
 
 -- name: live_tables
--- which of the tables are there now, with their partition spec, and whether they have statistics
+-- which of the tables are there now, their partition spec (a reset leaves one without keys: none), and if they have statistics
 SELECT t.table_id, p.partition_id, EXISTS (SELECT FROM ducklake_table_stats s WHERE s.table_id = t.table_id)
 FROM ducklake_table t
 LEFT JOIN ducklake_partition_info p ON p.table_id = t.table_id AND p.end_snapshot IS NULL
+  AND EXISTS (SELECT FROM ducklake_partition_column c WHERE c.partition_id = p.partition_id AND c.table_id = p.table_id)
 WHERE t.table_id = ANY(%(table_ids)s::bigint[]) AND t.end_snapshot IS NULL;
 
 -- name: live_columns
