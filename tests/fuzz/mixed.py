@@ -197,7 +197,7 @@ def twin(it: Machine, options: Options, mark: int) -> list[str]:
     box = Sandbox.create(options.server, it.box.name + "_twin", it.box.root.parent)
     first = it.history.inline_rows
     writers = {w.number: box.connect(f"w{w.number}", first if w.number == 1 else None) for w in it.writers}
-    writers[0] = writers[1]
+    writers[0] = box.connect("w0")  # in Lakemill's place: its own, because the others have open transactions
     truth, reader, wrong = Truth(), box.connect("reader"), list[str]()
     try:
         for part in (it.history.actions[:mark], it.history.actions[mark:]):
