@@ -17,6 +17,7 @@ from sqlglot.optimizer.qualify import qualify
 
 from lakemill.core.algebra import Node, at, scans, sql
 from lakemill.core.delta import derive
+from lakemill.core.narrow import used_columns
 from lakemill.core.query import NotIncremental, build
 
 SCHEMA = {
@@ -220,6 +221,25 @@ def test_the_delta_is_the_difference(name: str) -> None:
 @pytest.mark.parametrize("name", QUERIES)
 def test_what_is_evaluated_whole(name: str) -> None:
     assert bool(derive(tree_of(QUERIES[name]), frozenset({0, 1, 2})).whole) == (name in WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT id FROM r WHERE v > 2", {0: {"id", "v"}}),
+        ("SELECT count(*) AS n FROM r", {0: set()}),
+        ("SELECT k, sum(v) AS t FROM r GROUP BY k", {0: {"k", "v"}}),
+        ("SELECT n FROM (SELECT k, count(*) AS n, max(name) AS z FROM r GROUP BY k)", {0: {"k"}}),
+        ("SELECT k FROM (SELECT DISTINCT k, v FROM r)", {0: {"k", "v"}}),
+        ("SELECT k FROM (SELECT k, v FROM r UNION ALL SELECT k, w FROM s)", {0: {"k"}, 1: {"k"}}),
+        ("SELECT r.id FROM r JOIN s ON r.k = s.k", {0: {"id", "k"}, 1: {"k"}}),
+        ("SELECT a.id FROM r a JOIN r b ON a.k = b.v", {0: {"id", "k", "v"}}),
+        ("SELECT id FROM r QUALIFY row_number() OVER (PARTITION BY k ORDER BY v) = 1", {0: {"id", "k", "v"}}),
+        ("SELECT id FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.k = r.k)", {0: {"id", "k"}, 1: {"k"}}),
+    ],
+)
+def test_only_used_columns_are_read(query: str, expected: dict[int, set[str]]) -> None:
+    assert used_columns(tree_of(query)) == expected
 
 
 @pytest.mark.parametrize(

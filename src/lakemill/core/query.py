@@ -39,6 +39,7 @@ from lakemill.core.algebra import (
     used,
 )
 from lakemill.core.joins import cluster, connected, pushed
+from lakemill.core.narrow import narrowed
 
 
 class NotIncremental(Exception):
@@ -440,8 +441,8 @@ class _Block:
 
 
 def build(query: exp.Query, sources: Mapping[str, int], columns: Mapping[str, Sequence[str]]) -> Node:
-    """The tree of a qualified query; ``sources`` and ``columns`` by ``schema.table``."""
-    return _Builder(sources, columns).query(query)
+    """The tree of a qualified query, which reads only what it uses; sources and columns by ``schema.table``."""
+    return narrowed(_Builder(sources, columns).query(query))
 
 
 def _ordered(node: Node) -> Node:
