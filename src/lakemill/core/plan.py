@@ -1,0 +1,173 @@
+"""What a refresh will do, and why: a frozen plan, which the executor walks and ``EXPLAIN REFRESH`` prints.
+
+Line 7 of a refresh. Decided from the query's shape, from what changed in each source (known from the catalog before
+Spark is asked) and from how the table stands. Both estimates and the reason go into the plan: nothing is ever computed
+whole in silence. Bytes are what is compared, because reading is what costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakemill.core.algebra import Aggregate, Filter, Join, Node, Project, Restrict, Scan, SetOp, Unnest, children, scans
+from lakemill.core.definition import RefreshMode
+from lakemill.core.delta import Delta, derive
+from lakemill.core.query import NotIncremental
+from lakemill.core.refresh import Action
+
+LEAST_SHARE = 0.01
+"""Of a source that is read for some keys: no estimate goes below it, because files are read whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why: a stable code, the sentence, and what would help where something would."""
+
+    code: str
+    text: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSize:
+    """A source at b, and what changed in it over (a, b]."""
+
+    rows: int
+    bytes: int
+    delta_rows: int = 0
+    delta_bytes: int = 0
+    changed: bool = False
+    only_inserts: bool = False
+    """No row was taken away: known without reading when no file ended and nothing was deleted."""
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.delta_rows / self.rows) if self.rows else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    action: Action
+    reason: Reason
+    delta: Delta | None = None
+    incremental_bytes: int | None = None
+    """None where there is no incremental way."""
+    full_bytes: int = 0
+    share: float | None = None
+    """Of the changed source that changed most: what CARDINALITY_THRESHOLD is held against before keys are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The mode that a table is kept in: AUTO becomes INCREMENTAL or FULL when it is created."""
+
+    declared: RefreshMode
+    mode: RefreshMode
+    reason: Reason
+
+
+Shape = Node | NotIncremental
+
+
+def resolve(mode: RefreshMode, shape: Shape) -> Resolved:
+    """What AUTO means for this query; INCREMENTAL stays what it is, and ``obstacle`` says why it can't be."""
+    found = obstacle(shape)
+    if mode is RefreshMode.AUTO:
+        if found is not None:
+            return Resolved(mode, RefreshMode.FULL, found)
+        return Resolved(mode, RefreshMode.INCREMENTAL, Reason("INCREMENTAL", "every part of the query has a rule"))
+    return Resolved(mode, mode, Reason("DECLARED", f"REFRESH_MODE = {mode.value}"))
+
+
+def obstacle(shape: Shape) -> Reason | None:
+    """Why a query can't be maintained from deltas at less than its own cost; None when it can."""
+    if isinstance(shape, NotIncremental):
+        return Reason(shape.reason, "a part of the query has no rule for deltas", shape.remedy)
+    whole = derive(shape, frozenset(scan.source for scan in scans(shape))).whole
+    return _WHOLE[whole[0]] if whole else None
+
+
+_WHOLE = {
+    "Aggregate": Reason("GLOBAL_AGGREGATE", "an aggregate over everything has no key", "group it by something"),
+    "Window": Reason(
+        "WINDOW_WITHOUT_KEY", "its windows share no PARTITION BY", "give all windows a common PARTITION BY"
+    ),
+    "Join": Reason("JOIN_WITHOUT_KEY", "an outer, semi or anti join without an equality has no key", "add an equality"),
+    "Top": Reason("TOP_WITHOUT_KEY", "ORDER BY … LIMIT depends on all rows", "rank within a PARTITION BY and QUALIFY"),
+}
+
+
+def decide(
+    shape: Shape, resolved: Resolved, sizes: Mapping[int, SourceSize], *, threshold: float, strict: bool = False
+) -> Plan:
+    """The plan of a refresh whose history can be used; what can't is the caller's REINITIALIZE."""
+    full_bytes = _full_bytes(shape, sizes)
+    changed = frozenset(number for number, size in sizes.items() if size.changed)
+    if not changed:
+        return Plan(Action.NO_DATA, Reason("NO_CHANGE", "nothing that it reads changed"), full_bytes=full_bytes)
+    if resolved.mode is RefreshMode.FULL:
+        return Plan(Action.FULL, resolved.reason, full_bytes=full_bytes)
+    if isinstance(shape, NotIncremental):
+        return Plan(Action.FULL, obstacle(shape) or resolved.reason, full_bytes=full_bytes)
+    delta = derive(shape, changed)
+    share = max(sizes[number].share for number in changed)
+    cost = sum(_bytes(tree, sizes, share) for tree in (*(step.tree for step in delta.steps), delta.tree))
+    if delta.whole and not strict:
+        return Plan(Action.FULL, _WHOLE[delta.whole[0]], None, cost, full_bytes, share)
+    if not strict and (reason := _dearer(resolved.declared, share, threshold, cost, full_bytes)):
+        return Plan(Action.FULL, reason, None, cost, full_bytes, share)
+    action, why = _action(shape, delta, all(sizes[number].only_inserts for number in changed))
+    return Plan(action, why, delta, cost, full_bytes, share)
+
+
+def _dearer(declared: RefreshMode, share: float, threshold: float, cost: int, full_bytes: int) -> Reason | None:
+    """Who asked for INCREMENTAL gets it; AUTO looks at how much changed, ADAPTIVE at what it costs as well."""
+    if declared is not RefreshMode.INCREMENTAL and share > threshold:
+        return Reason(
+            "ABOVE_THRESHOLD",
+            f"{share:.0%} of a source changed, above CARDINALITY_THRESHOLD = {threshold:g}",
+            "refresh more often, or raise the threshold",
+        )
+    if declared is RefreshMode.ADAPTIVE and cost > full_bytes:
+        return Reason("FULL_IS_CHEAPER", f"from deltas it would read {cost:,} bytes, whole {full_bytes:,}")
+    return None
+
+
+def _action(shape: Node, delta: Delta, only_inserts: bool) -> tuple[Action, Reason]:
+    if delta.steps:
+        return Action.KEYS, Reason("KEYS", "the keys that changed rows touch are computed anew")
+    if only_inserts and _keeps_signs(shape):
+        return Action.APPEND, Reason("ONLY_INSERTS", "rows were only added, so rows are only added")
+    return Action.DELTA, Reason("DELTA", "changed rows pass through the query with their sign")
+
+
+def _keeps_signs(node: Node) -> bool:
+    """Whether rows that come can only make rows come."""
+    if isinstance(node, Join) and node.kind != "inner":
+        return False
+    if isinstance(node, SetOp) and not (node.kind == "union" and node.all):
+        return False
+    kept = isinstance(node, Scan | Filter | Project | Unnest | Join | SetOp)
+    return kept and all(_keeps_signs(child) for child in children(node))
+
+
+def _full_bytes(shape: Shape, sizes: Mapping[int, SourceSize]) -> int:
+    if isinstance(shape, NotIncremental):
+        return sum(size.bytes for size in sizes.values())
+    return sum(sizes[scan.source].bytes for scan in scans(shape))
+
+
+def _bytes(node: Node, sizes: Mapping[int, SourceSize], share: float, restricted: bool = False) -> int:
+    """What evaluating a tree reads: deltas as they are, other scans whole, or in part where keys restrict them."""
+    match node:
+        case Scan(source=source, end="delta"):
+            return sizes[source].delta_bytes
+        case Scan(source=source):
+            part = max(LEAST_SHARE, share) if restricted else 1.0
+            return round(sizes[source].bytes * part)
+        case Restrict(child=child):
+            return _bytes(child, sizes, share, restricted=True)
+        case Aggregate(child=child):
+            return _bytes(child, sizes, share, restricted)
+    return sum(_bytes(child, sizes, share, restricted) for child in children(node))

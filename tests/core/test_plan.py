@@ -1,0 +1,100 @@
+"""What a refresh decides, and why: shapes, modes, thresholds, sizes."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakemill.core.definition import RefreshMode
+from lakemill.core.plan import Shape, SourceSize, decide, obstacle, resolve
+from lakemill.core.query import NotIncremental
+from lakemill.core.refresh import Action
+from tests.core.test_delta import QUERIES, WHOLE, tree_of
+
+STILL = SourceSize(rows=1_000_000, bytes=100_000_000)
+INSERTS = SourceSize(1_000_000, 100_000_000, delta_rows=100, delta_bytes=10_000, changed=True, only_inserts=True)
+CHANGES = SourceSize(1_000_000, 100_000_000, delta_rows=100, delta_bytes=10_000, changed=True)
+
+
+def shape_of(query: str) -> Shape:
+    try:
+        return tree_of(query)
+    except NotIncremental as found:
+        return found
+
+
+def action(
+    query: str, sizes: dict[int, SourceSize], mode: RefreshMode = RefreshMode.AUTO, threshold: float = 0.3
+) -> str:
+    shape = shape_of(query)
+    plan = decide(shape, resolve(mode, shape), {0: STILL, 1: STILL, 2: STILL} | sizes, threshold=threshold)
+    assert plan.reason.code
+    assert plan.reason.text
+    return f"{plan.action.value} {plan.reason.code}"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("filter", "APPEND ONLY_INSERTS"),
+        ("union all", "APPEND ONLY_INSERTS"),
+        ("inner join", "APPEND ONLY_INSERTS"),
+        ("unnest in from", "APPEND ONLY_INSERTS"),
+        ("left join", "KEYS KEYS"),
+        ("group by", "KEYS KEYS"),
+        ("distinct", "KEYS KEYS"),
+        ("global aggregate", "FULL GLOBAL_AGGREGATE"),
+        ("window without partition", "FULL WINDOW_WITHOUT_KEY"),
+        ("theta left join", "FULL JOIN_WITHOUT_KEY"),
+        ("top", "FULL TOP_WITHOUT_KEY"),
+    ],
+)
+def test_only_inserts(name: str, expected: str) -> None:
+    assert action(QUERIES[name], {0: INSERTS}) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), [("filter", "DELTA DELTA"), ("inner join", "DELTA DELTA")])
+def test_changes(name: str, expected: str) -> None:
+    assert action(QUERIES[name], {0: CHANGES}) == expected
+
+
+def test_nothing_changed() -> None:
+    assert action(QUERIES["group by"], {}) == "NO_DATA NO_CHANGE"
+    assert action("SELECT DISTINCT ON (k) id FROM r ORDER BY k, id", {}) == "NO_DATA NO_CHANGE"
+
+
+def test_without_a_rule() -> None:
+    assert action("SELECT DISTINCT ON (k) id FROM r ORDER BY k, id", {0: INSERTS}) == "FULL DISTINCT_ON"
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_what_whole_means_for_the_mode(name: str) -> None:
+    shape = shape_of(QUERIES[name])
+    resolved = resolve(RefreshMode.AUTO, shape)
+    assert (resolved.mode is RefreshMode.FULL) == (name in WHOLE) == (obstacle(shape) is not None)
+    if name in WHOLE:
+        assert resolved.reason.remedy
+
+
+@pytest.mark.parametrize(
+    ("delta_rows", "expected"), [(300_000, "KEYS KEYS"), (300_001, "FULL ABOVE_THRESHOLD")], ids=["at", "above"]
+)
+def test_threshold(delta_rows: int, expected: str) -> None:
+    """Exactly at the threshold is not above it; who asked for INCREMENTAL gets it."""
+    size = SourceSize(1_000_000, 100_000_000, delta_rows=delta_rows, delta_bytes=1, changed=True)
+    for mode in (RefreshMode.AUTO, RefreshMode.ADAPTIVE):
+        assert action(QUERIES["group by"], {0: size}, mode) == expected
+    assert action(QUERIES["group by"], {0: size}, RefreshMode.INCREMENTAL) == "KEYS KEYS"
+
+
+def test_adaptive_takes_the_cheaper_way() -> None:
+    size = SourceSize(1_000_000, 100_000_000, delta_rows=1000, delta_bytes=100_000_001, changed=True)
+    assert action(QUERIES["filter"], {0: size}, RefreshMode.ADAPTIVE) == "FULL FULL_IS_CHEAPER"
+    assert action(QUERIES["filter"], {0: size}, RefreshMode.AUTO) == "DELTA DELTA"
+
+
+def test_estimates() -> None:
+    shape = shape_of(QUERIES["group by"])
+    plan = decide(shape, resolve(RefreshMode.AUTO, shape), {0: CHANGES}, threshold=0.3)
+    assert plan.action is Action.KEYS
+    assert plan.full_bytes == 100_000_000
+    assert plan.incremental_bytes == 10_000 + 2 * 1_000_000  # the delta, and a hundredth of the source at both ends
