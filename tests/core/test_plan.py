@@ -62,6 +62,14 @@ def test_nothing_changed() -> None:
     assert action("SELECT DISTINCT ON (k) id FROM r ORDER BY k, id", {}) == "NO_DATA NO_CHANGE"
 
 
+def test_time_passes_without_changes() -> None:
+    shape = shape_of(QUERIES["now in a filter"])
+    resolved = resolve(RefreshMode.AUTO, shape)
+    assert decide(shape, resolved, {0: STILL}, threshold=0.3).action is Action.NO_DATA
+    assert decide(shape, resolved, {0: STILL}, threshold=0.3, clock_moved=True).action is Action.DELTA
+    assert decide(shape, resolved, {0: INSERTS}, threshold=0.3, clock_moved=True).action is Action.DELTA
+
+
 def test_without_a_rule() -> None:
     assert action("SELECT DISTINCT ON (k) id FROM r ORDER BY k, id", {0: INSERTS}) == "FULL DISTINCT_ON"
 

@@ -14,6 +14,8 @@ from typing import Literal
 
 from sqlglot import exp
 
+from lakemill.core.clock import bound, uses_clock
+
 Expr = exp.Expr
 WEIGHT = "__weight"
 End = Literal["a", "b", "delta"]
@@ -174,9 +176,70 @@ def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
     return replace(node, child=change(node.child))
 
 
-def at(node: Node, end: End) -> Node:
-    """The whole tree at one end."""
-    return replace(node, end=end) if isinstance(node, Scan) else rebuilt(node, lambda child: at(child, end))
+def expressions(node: Node) -> list[Expr]:
+    """A node's own expressions."""
+    match node:
+        case Filter(condition=condition):
+            return [condition]
+        case Project(columns=columns):
+            return [value for _, value in columns]
+        case Join(on=on):
+            return [on]
+        case Aggregate(keys=keys, values=values):
+            return [value for _, value in (*keys, *values)]
+        case Window(keys=shared, values=values):
+            return [*shared, *(value for _, value in values)]
+        case Unnest(value=value):
+            return [value]
+        case Top(order=order):
+            return list(order)
+        case Restrict(keys=given):
+            return [value for value, _ in given]
+    return []
+
+
+def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
+    """The node with its own expressions changed."""
+
+    def all_(pairs: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:
+        return tuple((name, change(value)) for name, value in pairs)
+
+    match node:
+        case Filter(condition=condition):
+            return replace(node, condition=change(condition))
+        case Project(columns=columns):
+            return replace(node, columns=all_(columns))
+        case Join(on=on):
+            return replace(node, on=change(on))
+        case Aggregate(keys=keys, values=values):
+            return replace(node, keys=all_(keys), values=all_(values))
+        case Window(keys=shared, values=values):
+            return replace(node, keys=tuple(map(change, shared)), values=all_(values))
+        case Unnest(value=value):
+            return replace(node, value=change(value))
+        case Top(order=order):
+            return replace(node, order=tuple(map(change, order)))
+        case Restrict(keys=given):
+            return replace(node, keys=tuple((change(value), name) for value, name in given))
+    return node
+
+
+def at(node: Node, end: Literal["a", "b"]) -> Node:
+    """The whole tree at one end: its scans and its clock."""
+    if isinstance(node, Scan):
+        return replace(node, end=end)
+    node = mapped(node, lambda value: bound(value, end)) if timely(node) else node
+    return rebuilt(node, lambda child: at(child, end))
+
+
+def timely(node: Node) -> bool:
+    """Whether a node's own expressions ask for the time."""
+    return any(uses_clock(value) for value in expressions(node))
+
+
+def ages(node: Node) -> bool:
+    """Whether time alone can change what a tree says."""
+    return timely(node) or any(ages(child) for child in children(node))
 
 
 # ---------------------------------------------------------------- expressions

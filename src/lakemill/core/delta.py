@@ -31,14 +31,16 @@ from lakemill.core.algebra import (
     Values,
     Window,
     at,
+    children,
     column,
     equal_pairs,
     names,
-    scans,
     sql,
     substitute,
+    timely,
     used,
 )
+from lakemill.core.clock import bound
 from lakemill.core.joins import cluster, connected
 
 
@@ -71,7 +73,10 @@ class Delta:
 
 
 def derive(query: Node, changed: frozenset[int]) -> Delta:
-    """The delta of a query of which only these sources changed."""
+    """The delta of a query of which only these sources changed, at least one of them; and the clock, if it asks for it.
+
+    Trees that ask for it have the parameters ``$now_a`` and ``$now_b``.
+    """
     deriving = _Deriving(changed)
     tree = consolidated(deriving.delta(query), names(query))
     return Delta(tuple(deriving.steps), tree, tuple(deriving.whole))
@@ -97,31 +102,38 @@ class _Deriving:
     whole: list[str] = field(default_factory=list)
 
     def touches(self, node: Node) -> bool:
-        return any(scan.source in self.changed for scan in scans(node))
+        """Whether a node's rows can change: by a source below it, or by time."""
+        if isinstance(node, Scan):
+            return node.source in self.changed
+        return timely(node) or any(self.touches(child) for child in children(node))
 
     def delta(self, node: Node) -> Node:
         """The signed rows of a node that a changed source is below of; not yet consolidated."""
         match node:
             case Scan():
-                return at(node, "delta")
+                return replace(node, end="delta")
+            case Filter() if timely(node):
+                return self._passing_time(node)
+            case Project() | Unnest() if timely(node):
+                return self._keyed(node, [[]])
             case Filter() | Unnest():
                 return replace(node, child=self.delta(node.child))
             case Project(columns=columns):
                 return Project(self.delta(node.child), (*columns, (WEIGHT, column(WEIGHT))))
             case SetOp(kind="union", all=True):
                 return self._union(node)
-            case Join(kind="inner"):
+            case Join(kind="inner") if not timely(node):
                 return self._inner_join(node)
             case Join(kind="right"):
                 order = tuple((name, column(name)) for name in (*names(node.left), *names(node.right), WEIGHT))
                 return Project(self.delta(replace(node, kind="left", left=node.right, right=node.left)), order)
-            case Join():
+            case Join() if not timely(node):
                 pairs = equal_pairs(node)
                 return self._keyed(node, [[left for left, _ in pairs], [right for _, right in pairs]])
-            case Aggregate(keys=keys):
+            case Aggregate(keys=keys) if not timely(node):
                 return self._keyed(node, [[value for _, value in keys]])
-            case Window(keys=expressions):
-                return self._keyed(node, [list(expressions)])
+            case Window(keys=shared) if not timely(node):
+                return self._keyed(node, [list(shared)])
             case Distinct(child=child):
                 return self._keyed(node, [[column(name) for name in names(child)]])
             case SetOp(left=left, right=right):
@@ -129,6 +141,14 @@ class _Deriving:
         return self._keyed(node, [[]])
 
     # ------------------------------------------------------------ rules
+    def _passing_time(self, node: Filter) -> Node:
+        """Changed rows that meet the condition now; and of the rows that were there, those that time let in or out."""
+        before = at(node.child, "a")
+        moved = _difference(Filter(before, bound(node.condition, "a")), Filter(before, bound(node.condition, "b")))
+        if not self.touches(node.child):
+            return moved
+        return SetOp("union", True, Filter(self.delta(node.child), bound(node.condition, "b")), moved)
+
     def _union(self, node: SetOp) -> Node:
         sides = [side for side in (node.left, node.right) if self.touches(side)]
         named = (*names(node), WEIGHT)
@@ -152,7 +172,7 @@ class _Deriving:
     def _keyed(self, node: Node, keys: Sequence[Sequence[Expr]]) -> Node:
         """The operator at both ends, for the keys that the deltas of its inputs touch."""
         if not keys[0]:
-            self.whole.append(type(node).__name__)
+            self.whole.append("Clock" if timely(node) else type(node).__name__)
             return _difference(at(node, "a"), at(node, "b"))
         inputs = [node.left, node.right] if isinstance(node, Join | SetOp) else [node.child]  # type: ignore[union-attr]
         named = [f"__k{i}" for i in range(len(keys[0]))]

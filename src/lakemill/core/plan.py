@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakemill.core.algebra import Aggregate, Filter, Join, Node, Project, Restrict, Scan, SetOp, Unnest, children, scans
+from lakemill.core.algebra import (
+    Filter,
+    Join,
+    Node,
+    Project,
+    Restrict,
+    Scan,
+    SetOp,
+    Unnest,
+    children,
+    scans,
+    timely,
+)
 from lakemill.core.definition import RefreshMode
 from lakemill.core.delta import Delta, derive
 from lakemill.core.query import NotIncremental
@@ -94,24 +106,36 @@ _WHOLE = {
         "WINDOW_WITHOUT_KEY", "its windows share no PARTITION BY", "give all windows a common PARTITION BY"
     ),
     "Join": Reason("JOIN_WITHOUT_KEY", "an outer, semi or anti join without an equality has no key", "add an equality"),
+    "Clock": Reason(
+        "CLOCK_IN_A_VALUE", "the time is in a value, so every row changes with it", "ask for the time in WHERE only"
+    ),
     "Top": Reason("TOP_WITHOUT_KEY", "ORDER BY … LIMIT depends on all rows", "rank within a PARTITION BY and QUALIFY"),
 }
 
 
 def decide(
-    shape: Shape, resolved: Resolved, sizes: Mapping[int, SourceSize], *, threshold: float, strict: bool = False
+    shape: Shape,
+    resolved: Resolved,
+    sizes: Mapping[int, SourceSize],
+    *,
+    threshold: float,
+    strict: bool = False,
+    clock_moved: bool = False,
 ) -> Plan:
-    """The plan of a refresh whose history can be used; what can't is the caller's REINITIALIZE."""
+    """The plan of a refresh whose history can be used; what can't is the caller's REINITIALIZE.
+
+    ``clock_moved``: the query asks for the time, and it is another than that of the last refresh.
+    """
     full_bytes = _full_bytes(shape, sizes)
     changed = frozenset(number for number, size in sizes.items() if size.changed)
-    if not changed:
+    if not changed and not clock_moved:
         return Plan(Action.NO_DATA, Reason("NO_CHANGE", "nothing that it reads changed"), full_bytes=full_bytes)
     if resolved.mode is RefreshMode.FULL:
         return Plan(Action.FULL, resolved.reason, full_bytes=full_bytes)
     if isinstance(shape, NotIncremental):
         return Plan(Action.FULL, obstacle(shape) or resolved.reason, full_bytes=full_bytes)
     delta = derive(shape, changed)
-    share = max(sizes[number].share for number in changed)
+    share = max((sizes[number].share for number in changed), default=0.0)
     cost = sum(_bytes(tree, sizes, share) for tree in (*(step.tree for step in delta.steps), delta.tree))
     if delta.whole and not strict:
         return Plan(Action.FULL, _WHOLE[delta.whole[0]], None, cost, full_bytes, share)
@@ -144,7 +168,7 @@ def _action(shape: Node, delta: Delta, only_inserts: bool) -> tuple[Action, Reas
 
 def _keeps_signs(node: Node) -> bool:
     """Whether rows that come can only make rows come."""
-    if isinstance(node, Join) and node.kind != "inner":
+    if timely(node) or (isinstance(node, Join) and node.kind != "inner"):
         return False
     if isinstance(node, SetOp) and not (node.kind == "union" and node.all):
         return False
@@ -168,6 +192,4 @@ def _bytes(node: Node, sizes: Mapping[int, SourceSize], share: float, restricted
             return round(sizes[source].bytes * part)
         case Restrict(child=child):
             return _bytes(child, sizes, share, restricted=True)
-        case Aggregate(child=child):
-            return _bytes(child, sizes, share, restricted)
     return sum(_bytes(child, sizes, share, restricted) for child in children(node))

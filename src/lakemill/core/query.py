@@ -33,11 +33,13 @@ from lakemill.core.algebra import (
     children,
     column,
     conjuncts,
+    expressions,
     names,
     substitute,
     together,
     used,
 )
+from lakemill.core.clock import volatile, with_parameter
 from lakemill.core.joins import cluster, connected, pushed
 from lakemill.core.narrow import narrowed
 
@@ -48,6 +50,14 @@ class NotIncremental(Exception):
     def __init__(self, reason: str, remedy: str, place: Expr | None = None) -> None:
         super().__init__(reason)
         self.reason, self.remedy, self.place = reason, remedy, place
+
+
+class Volatile(Exception):
+    """The query asks for something that neither the data nor the clock decides: it can't be a dynamic table."""
+
+    def __init__(self, place: Expr) -> None:
+        super().__init__(place.sql(dialect="duckdb"))
+        self.place = place
 
 
 Scope = dict[tuple[str, str], str]
@@ -267,7 +277,7 @@ class _Block:
         if block is None or not plain or block.find(exp.AggFunc, exp.Window):
             node = self.builder.query(query, scope)
             ours = set(scope.values())
-            if any(used(value) & ours for value in _expressions(node)):
+            if any(used(value) & ours for value in _all_expressions(node)):
                 raise NotIncremental("CORRELATED_SUBQUERY", "write the subquery as a join", query)
             return node, [], [column(name) for name in names(node)]
         return self._opened(block)
@@ -442,7 +452,9 @@ class _Block:
 
 def build(query: exp.Query, sources: Mapping[str, int], columns: Mapping[str, Sequence[str]]) -> Node:
     """The tree of a qualified query, which reads only what it uses; sources and columns by ``schema.table``."""
-    return narrowed(_Builder(sources, columns).query(query))
+    if (found := volatile(query)) is not None:
+        raise Volatile(found)
+    return narrowed(_Builder(sources, columns).query(with_parameter(query)))
 
 
 def _ordered(node: Node) -> Node:
@@ -536,20 +548,5 @@ def _subsets(parts: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
             yield tuple(i for part in chosen for i in part)
 
 
-def _expressions(node: Node) -> list[Expr]:
-    match node:
-        case Filter(condition=condition):
-            own = [condition]
-        case Project(columns=columns):
-            own = [value for _, value in columns]
-        case Join(on=on):
-            own = [on]
-        case Aggregate(keys=keys, values=values):
-            own = [value for _, value in (*keys, *values)]
-        case Window(values=values):
-            own = [value for _, value in values]
-        case Unnest(value=value):
-            own = [value]
-        case _:
-            own = []
-    return [*own, *(found for child in children(node) for found in _expressions(child))]
+def _all_expressions(node: Node) -> list[Expr]:
+    return [*expressions(node), *(found for child in children(node) for found in _all_expressions(child))]
