@@ -25,6 +25,10 @@ WHERE table_id = %s AND end_snapshot IS NULL ORDER BY column_order, column_id
 """
 _connect = duckdb.connect  # a run puts `unchecked` in its place
 _TABLES = "SELECT table_name, table_id FROM ducklake_table WHERE end_snapshot IS NULL ORDER BY table_id"
+_FLUSHES = """
+SELECT snapshot_id FROM ducklake_snapshot_changes
+WHERE snapshot_id > %s AND author IS NULL AND changes_made ~ 'flush|deleted_from_table'
+"""
 _DOUBLY_DELETED = """
 SELECT DISTINCT table_id FROM (SELECT table_id, data_file_id FROM ducklake_delete_file WHERE end_snapshot IS NULL
   GROUP BY table_id, data_file_id HAVING count(*) > 1) twice
@@ -134,6 +138,9 @@ class Sandbox:
             columns = self.columns(table_id)
             out[name] = State(name, table_id, columns, read_rows(reader, name, columns))
         return out
+
+    def flushes(self, since: int) -> list[int]:
+        return [int(snapshot) for (snapshot,) in self.catalog.execute(_FLUSHES, (since,))]
 
     def doubly_deleted(self) -> set[int]:
         """Tables with two live delete files for one data file: nobody can read those rightly."""

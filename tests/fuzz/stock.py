@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -17,26 +17,30 @@ from tests.fuzz.sandbox import Sandbox, read_rows
 from tests.fuzz.truth import Row, State, Truth, difference
 from tests.fuzz.values import quote
 
-PROBES = 12  # of a table's, each time that it is asked
+T = TypeVar("T")
 # Types whose order and equality are the same in Python and in DuckDB.
 _ORDERED = ("int", "uint", "date", "timestamp", "varchar", "decimal", "uuid")
 
 
-def wrong_answers(box: Sandbox, truth: Truth, rng: Random, most: int | None = None) -> list[str]:
-    """Each wrong answer as one line: "area: what"; of all snapshots, or of so many."""
+def wrong_answers(
+    box: Sandbox, truth: Truth, rng: Random, snapshots: int | None = None, probes: int | None = None
+) -> list[str]:
+    """Each wrong answer as one line: "area: what"; asked for everything, or for so many of each."""
     connection = box.connect("check")
     try:
         connection.execute("SET disabled_optimizers = 'statistics_propagation'")
-        snapshots = box.readable()
-        chosen = snapshots if most is None else sorted(rng.sample(snapshots, min(most, len(snapshots))))
-        found = list(time_travel(connection, truth, chosen))
+        found = list(time_travel(connection, truth, some(rng, box.readable(), snapshots)))
         connection.execute("SET disabled_optimizers = ''")
-        found += list(head(box, connection, truth, rng))
+        found += list(head(connection, truth, rng, probes))
     except duckdb.Error as error:
         leak(connection)
         return [f"crash: {first_line(error)}"]
     connection.close()
     return found
+
+
+def some(rng: Random, items: list[T], most: int | None) -> list[T]:
+    return items if most is None else rng.sample(items, min(most, len(items)))
 
 
 def time_travel(connection: duckdb.DuckDBPyConnection, truth: Truth, snapshots: Sequence[int]) -> Iterator[str]:
@@ -54,15 +58,14 @@ def time_travel(connection: duckdb.DuckDBPyConnection, truth: Truth, snapshots: 
                 yield f"time travel: {name} at {snapshot}: {_few(off)} of {sum(state.rows.values())} rows"
 
 
-def head(box: Sandbox, connection: duckdb.DuckDBPyConnection, truth: Truth, rng: Random) -> Iterator[str]:
+def head(connection: duckdb.DuckDBPyConnection, truth: Truth, rng: Random, most: int | None) -> Iterator[str]:
     """Plain reads, counts, bounds and filters at the newest snapshot, which stock answers from statistics."""
     for name, state in truth.states[max(truth.states)].items():
         rows = read_rows(connection, state.name, state.columns)
         if rows != state.rows:
             yield f"head: {name}: {_few(difference(rows, state.rows))}"
             continue
-        probes = list(_probes(state, rng))
-        probes = rng.sample(probes, min(PROBES, len(probes)))
+        probes = some(rng, list(_probes(state, rng)), most)
         found = connection.execute("SELECT " + ", ".join(f"({query})" for query, _ in probes)).fetchall()[0]
         for (query, expected), answer in zip(probes, found, strict=True):
             if _plain(answer) != _plain(expected):
