@@ -60,6 +60,12 @@ QUERIES = {
     "rollup": "SELECT k, v, count(*) AS n FROM r GROUP BY ROLLUP (k, v)",
     "cube": "SELECT k, v, sum(id) AS n FROM r GROUP BY CUBE (k, v)",
     "grouping sets": "SELECT k, v, name, count(*) AS n FROM r GROUP BY GROUPING SETS ((k), (k, v)), name",
+    "exists or": "SELECT id FROM r WHERE v > 3 OR EXISTS (SELECT 1 FROM s WHERE s.k = r.k AND s.w > 2)",
+    "not exists or": "SELECT id FROM r WHERE v > 3 OR NOT EXISTS (SELECT 1 FROM s WHERE s.k = r.k)",
+    "in or": "SELECT id FROM r WHERE v > 3 OR k IN (SELECT k FROM s) OR k IN (SELECT x FROM u)",
+    "exists as a value": "SELECT id, EXISTS (SELECT 1 FROM s WHERE s.k = r.k) AS known FROM r",
+    "distinct on": "SELECT DISTINCT ON (k) k, id, v FROM r ORDER BY k, v DESC, id, name, t",
+    "distinct on an alias": "SELECT DISTINCT ON (m) v % 3 AS m, id FROM r ORDER BY m, id, v, k, name, t",
     "distinct": "SELECT DISTINCT k, v FROM r",
     "union": "SELECT k FROM r UNION SELECT k FROM s",
     "intersect": "SELECT k FROM r INTERSECT SELECT k FROM s",
@@ -271,10 +277,15 @@ def test_only_used_columns_are_read(query: str, expected: dict[int, set[str]]) -
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("SELECT DISTINCT ON (k) id FROM r ORDER BY k, id", "DISTINCT_ON"),
+        ("SELECT DISTINCT ON (k) id FROM r", "DISTINCT_ON"),
         ("SELECT id FROM r LIMIT 3", "LIMIT_WITHOUT_ORDER"),
         ("SELECT k, grouping(k) FROM r GROUP BY ROLLUP (k)", "GROUPING_FUNCTION"),
-        ("SELECT id FROM r WHERE v > 1 OR EXISTS (SELECT 1 FROM s WHERE s.k = r.k)", "SUBQUERY_PREDICATE"),
+        ("SELECT id FROM r WHERE v > 1 OR EXISTS (SELECT 1 FROM s WHERE s.k > r.k)", "CORRELATED_SUBQUERY"),
+        ("SELECT id FROM r WHERE v > 1 OR k NOT IN (SELECT k FROM s)", "SUBQUERY_PREDICATE"),
+        (
+            "SELECT id, k IN (SELECT k FROM s) AS known FROM r WHERE NOT (k IN (SELECT k FROM s) OR v > 1)",
+            "SUBQUERY_PREDICATE",
+        ),
     ],
 )
 def test_reasons(query: str, reason: str) -> None:

@@ -237,11 +237,6 @@ def timely(node: Node) -> bool:
     return any(uses_clock(value) for value in expressions(node))
 
 
-def ages(node: Node) -> bool:
-    """Whether time alone can change what a tree says."""
-    return timely(node) or any(ages(child) for child in children(node))
-
-
 # ---------------------------------------------------------------- expressions
 def column(name: str) -> Expr:
     return exp.column(exp.to_identifier(name, quoted=True))

@@ -177,6 +177,7 @@ class _Block:
         node, parts = self._windows(node, parts)
         if qualify is not None:
             node = Filter(node, parts[-1])
+        node = self._distinct_on(node, dict(zip((name for name, _ in items), parts, strict=False)))
         node, values = self._unnests(node, parts[: len(items)])
         out = tuple((self.builder.fresh(name), value) for (name, _), value in zip(items, values, strict=True))
         node = Project(node, out)
@@ -303,10 +304,14 @@ class _Block:
         return _ordered(node), on, [inner.resolve(item.unalias()) for item in block.expressions]
 
     def _subqueries(self, node: Node, parts: Sequence[Expr]) -> tuple[Node, list[Expr]]:
-        """Scalar subqueries become columns by joins."""
+        """Scalar subqueries, and EXISTS and IN inside a condition, become columns by joins."""
         out = []
         for part in parts:
             holder = exp.Paren(this=part.copy())
+            for predicate in list(holder.find_all(exp.Exists, exp.In)):
+                if predicate.find_ancestor(exp.Query) is None and predicate.find(exp.Query):
+                    node, value = self._mark(node, predicate)
+                    predicate.replace(value)
             for found in list(holder.find_all(exp.Subquery)):
                 if found.find_ancestor(exp.Query) is None:
                     node, value = self._scalar(node, found)
@@ -315,6 +320,47 @@ class _Block:
                 raise NotIncremental("SUBQUERY_PREDICATE", "make it a condition of its own, joined by AND", part)
             out.append(holder.this)
         return node, out
+
+    def _mark(self, node: Node, predicate: Expr) -> tuple[Node, Expr]:
+        """EXISTS or IN as a value: whether the row's key is among the subquery's, by a left join with its keys."""
+        above = predicate.parent
+        while isinstance(above, exp.And | exp.Or | exp.Paren):
+            above = above.parent
+        query = predicate.this if isinstance(predicate, exp.Exists) else predicate.args.get("query")
+        if query is None or (isinstance(predicate, exp.In) and above is not None):
+            # below a NOT or in a value, IN may be NULL, which a join does not tell from false
+            raise NotIncremental("SUBQUERY_PREDICATE", "make it a condition of its own, joined by AND", predicate)
+        rows, on, values = self._correlated(query.this if isinstance(query, exp.Subquery) else query)
+        if isinstance(predicate, exp.In):
+            (value,) = values
+            on = [*on, exp.EQ(this=self.resolve(predicate.this), expression=value)]
+        keys, same = self._key_pairs(node, rows, on, predicate)
+        if not keys:
+            raise NotIncremental("SUBQUERY_PREDICATE", "correlate it by an equality", predicate)
+        mark = self.builder.fresh("mark")
+        marked = Project(
+            Distinct(Project(rows, tuple(keys))), (*((name, column(name)) for name, _ in keys), (mark, exp.true()))
+        )
+        found = exp.Coalesce(this=column(mark), expressions=[exp.false()])
+        return Join("left", node, marked, together(same)), found
+
+    def _key_pairs(
+        self, node: Node, rows: Node, on: Sequence[Expr], place: Expr
+    ) -> tuple[list[tuple[str, Expr]], list[Expr]]:
+        """The keys by which a subquery's rows are looked up, and the conditions that look them up."""
+        keys: list[tuple[str, Expr]] = []
+        same: list[Expr] = []
+        inside, outside = set(names(rows)), set(names(node))
+        for part in on:
+            one, other = (part.left, part.right) if isinstance(part, exp.EQ) else (None, None)
+            if one is not None and used(one) <= inside:
+                one, other = other, one
+            if one is None or other is None or not used(other) <= inside or not used(one) <= outside:
+                raise NotIncremental("CORRELATED_SUBQUERY", "correlate by equalities only", place)
+            key = self.builder.fresh("key")
+            keys.append((key, other))
+            same.append(exp.EQ(this=one, expression=column(key)))
+        return keys, same
 
     def _scalar(self, node: Node, subquery: exp.Subquery) -> tuple[Node, Expr]:
         """An aggregate without GROUP BY: exactly one row for every key that it is correlated by."""
@@ -325,17 +371,7 @@ class _Block:
         if not plain or not block.expressions[0].find(exp.AggFunc) or block.expressions[0].find(exp.Window):
             raise NotIncremental("SCALAR_SUBQUERY", "make it an aggregate, or a join", subquery)
         rows, on, (value,) = self._opened(block)
-        keys, same = [], []
-        inside = set(names(rows))
-        for part in on:
-            one, other = (part.left, part.right) if isinstance(part, exp.EQ) else (None, None)
-            if one is not None and used(one) <= inside:
-                one, other = other, one
-            if one is None or other is None or not used(other) <= inside or not used(one) <= set(names(node)):
-                raise NotIncremental("CORRELATED_SUBQUERY", "correlate by equalities only", subquery)
-            key = self.builder.fresh("key")
-            keys.append((key, other))
-            same.append(exp.EQ(this=one, expression=column(key)))
+        keys, same = self._key_pairs(node, rows, on, subquery)
         found: list[tuple[str, Expr]] = []
         value = _take_aggregates(value, found, self.builder.fresh)
         if not keys:
@@ -425,6 +461,26 @@ class _Block:
             shared = [key for key in shared if key.sql() in texts]
         return Window(node, tuple(shared), tuple(found.values())), out
 
+    def _distinct_on(self, node: Node, shown: Mapping[str, Expr]) -> Node:
+        """The first row of each key in the query's order: a window and a filter."""
+        distinct, order = self.select.args.get("distinct"), self.select.args.get("order")
+        on = distinct.args.get("on") if distinct is not None else None
+        if on is None:
+            return node
+        if order is None or self.select.args.get("limit") or self.select.args.get("group"):
+            raise NotIncremental("DISTINCT_ON", "add an ORDER BY that says which row of a key to take", distinct)
+        keys = [self._ordering(key, shown) for key in on.expressions]
+        ordered = exp.Order(expressions=[self._ordering(item, shown) for item in order.expressions])
+        first = exp.Window(this=exp.RowNumber(), partition_by=keys, order=ordered)
+        name = self.builder.fresh("first")
+        numbered = Window(node, tuple(keys), ((name, first),))
+        return Filter(numbered, exp.EQ(this=column(name), expression=exp.Literal.number(1)))
+
+    def _ordering(self, item: Expr, shown: Mapping[str, Expr]) -> Expr:
+        """An item of ORDER BY: a name of the SELECT list stands for its value."""
+        aliases = {found.name for found in item.find_all(exp.Column) if not found.table}
+        return self.resolve(substitute(item, {name: shown[name] for name in aliases if name in shown}))
+
     def _unnests(self, node: Node, values: list[Expr]) -> tuple[Node, list[Expr]]:
         """``SELECT unnest(list)``: one of them, on its own; DuckDB zips several."""
         found = [value for value in values if value.find(exp.Explode, exp.Unnest)]
@@ -438,9 +494,7 @@ class _Block:
 
     def _distinct_and_top(self, node: Node, given: Sequence[str]) -> Node:
         distinct = self.select.args.get("distinct")
-        if distinct is not None:
-            if distinct.args.get("on") is not None:
-                raise NotIncremental("DISTINCT_ON", "write QUALIFY row_number() OVER (PARTITION BY … ORDER BY …) = 1")
+        if distinct is not None and distinct.args.get("on") is None:
             node = Distinct(node)
         order = self.select.args.get("order")
         if order is not None and (self.select.args.get("limit") or self.select.args.get("offset")):
