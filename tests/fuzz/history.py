@@ -292,7 +292,7 @@ def leak(*connections: duckdb.DuckDBPyConnection) -> None:
 
 
 def first_line(error: Exception) -> str:
-    lines = [line for line in str(error).strip().split("\n") if line]
+    lines = [line for line in str(error).strip().split("\n") if line] or [type(error).__name__]
     return " | ".join(lines[:2] if lines[0].endswith("transaction.") else lines[:1])[:300]
 
 

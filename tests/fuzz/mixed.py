@@ -82,7 +82,13 @@ def publish(it: Machine, lake: Lake) -> None:
         if it.history.truth.lost:
             return
     name = it.rng.choice(list(it.models))
-    chosen = publishes.draw(it, lake, name)
+    try:
+        chosen = publishes.draw(it, lake, name)
+    except duckdb.Error:
+        leak(it.reader)
+        it.reader = it.box.connect("reader")
+        it.history.operations["stock could not say what a write means"] += 1
+        return
     it.history.log.append(f"{it.box.head():>3} LM {chosen.kind} {chosen.table}: {'; '.join(chosen.stock)}")
     it.history.actions.append((0, chosen.stock))
     try:

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from tests.fuzz.check import Verdict, check_history, open_lake
 from tests.fuzz.generate import generate
-from tests.fuzz.history import History, forget
+from tests.fuzz.history import History, first_line, forget
 from tests.fuzz.kinds import count_kinds
 from tests.fuzz.mixed import check_mixed
 from tests.fuzz.report import Report
@@ -64,8 +64,8 @@ def run_mixed(seeds: Sequence[int], report: Report, options: Options) -> None:
     def one(seed: int) -> tuple[History, Verdict, Counter[str]] | str:
         try:
             return check_mixed(seed, options)
-        except Exception:
-            return last_lines()
+        except Exception as error:
+            return last_lines(error)
 
     with ThreadPoolExecutor(options.jobs + 1) as pool:
         for number, checked in zip(seeds, pool.map(one, seeds), strict=True):
@@ -82,8 +82,8 @@ def check_stock(history: History, report: Report, options: Options) -> None:
         with open_lake(history, make_conninfo(options.server, dbname=history.name)) as lake:
             verdict = check_history(history, lake, Random(history.seed), options.frames)
             report.add(history, verdict, count_kinds(lake.conn))
-    except Exception:
-        report.fail(history.kind, history.seed, [*history.failures, last_lines()], history.log)
+    except Exception as error:
+        report.fail(history.kind, history.seed, [*history.failures, last_lines(error)], history.log)
     if not (options.keep and len(report.failed) > failed):
         forget(history, options.server)
 
@@ -95,7 +95,8 @@ def count(report: Report, kind: str) -> None:
         print(f"{datetime.now():%H:%M:%S} {done} histories, {len(report.failed)} failed", flush=True)
 
 
-def last_lines() -> str:
-    """The end of the exception in hand: what it says, and where."""
-    text = traceback.format_exc(limit=-4).strip().splitlines()
-    return " | ".join(line.strip() for line in reversed(text[1:]))[:2000]
+def last_lines(error: Exception) -> str:
+    """What it says, and where."""
+    places = traceback.extract_tb(error.__traceback__)[-4:]
+    words = [f"{place.filename}:{place.lineno} {place.line}" for place in reversed(places)]
+    return " | ".join([f"{type(error).__name__}: {first_line(error)}", *words])
