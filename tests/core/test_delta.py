@@ -18,7 +18,8 @@ from sqlglot.optimizer.qualify import qualify
 from lakemill.core.algebra import Node, at, scans, sql
 from lakemill.core.delta import derive
 from lakemill.core.narrow import used_columns
-from lakemill.core.query import NotIncremental, Volatile, build
+from lakemill.core.query import build
+from lakemill.core.shape import NotIncremental, Volatile
 
 SCHEMA = {
     "main": {
@@ -281,6 +282,12 @@ def test_only_used_columns_are_read(query: str, expected: dict[int, set[str]]) -
         ("SELECT id FROM r LIMIT 3", "LIMIT_WITHOUT_ORDER"),
         ("SELECT k, grouping(k) FROM r GROUP BY ROLLUP (k)", "GROUPING_FUNCTION"),
         ("SELECT id FROM r WHERE v > 1 OR EXISTS (SELECT 1 FROM s WHERE s.k > r.k)", "CORRELATED_SUBQUERY"),
+        ("SELECT id, (SELECT sum(s.w * r.v) FROM s WHERE s.k = r.k) AS t FROM r", "CORRELATED_SUBQUERY"),
+        (
+            "SELECT id FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.k = r.k AND EXISTS"
+            " (SELECT 1 FROM u WHERE u.k = s.k AND u.x = r.v))",
+            "CORRELATED_SUBQUERY",
+        ),
         ("SELECT id FROM r WHERE v > 1 OR k NOT IN (SELECT k FROM s)", "SUBQUERY_PREDICATE"),
         (
             "SELECT id, k IN (SELECT k FROM s) AS known FROM r WHERE NOT (k IN (SELECT k FROM s) OR v > 1)",

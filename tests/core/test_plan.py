@@ -6,8 +6,8 @@ import pytest
 
 from lakemill.core.definition import RefreshMode
 from lakemill.core.plan import Shape, SourceSize, decide, obstacle, resolve
-from lakemill.core.query import NotIncremental
 from lakemill.core.refresh import Action
+from lakemill.core.shape import NotIncremental
 from tests.core.test_delta import QUERIES, WHOLE, tree_of
 
 STILL = SourceSize(rows=1_000_000, bytes=100_000_000)

@@ -60,3 +60,13 @@ def connected(parts: Sequence[Node], conditions: Sequence[Expr], start: int = 0)
 def _meeting(left: Node, right: Node, conditions: Sequence[Expr]) -> Join:
     here = {*names(left), *names(right)}
     return Join("inner", left, right, together(condition for condition in conditions if used(condition) <= here))
+
+
+def ordered(node: Node) -> Node:
+    """FROM with its inner joins in an order in which each is connected to those before."""
+    if isinstance(node, Join) and node.kind == "inner":
+        parts, conditions = cluster(node)
+        return connected([ordered(part) for part in parts], conditions)
+    if isinstance(node, Join):
+        return replace(node, left=ordered(node.left), right=ordered(node.right))
+    return replace(node, child=ordered(node.child)) if isinstance(node, Filter) else node

@@ -25,8 +25,8 @@ from lakemill.core.algebra import (
 )
 from lakemill.core.definition import RefreshMode
 from lakemill.core.delta import Delta, derive
-from lakemill.core.query import NotIncremental
 from lakemill.core.refresh import Action
+from lakemill.core.shape import NotIncremental
 
 LEAST_SHARE = 0.01
 """Of a source that is read for some keys: no estimate goes below it, because files are read whole."""

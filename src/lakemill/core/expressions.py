@@ -1,0 +1,91 @@
+"""Looking into SQL expressions and changing them, as ``query`` needs it when it takes a block apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import cast
+
+from sqlglot import exp
+
+from lakemill.core.algebra import Expr, column
+
+
+def is_true(condition: Expr) -> bool:
+    return isinstance(condition, exp.Boolean) and bool(condition.this)
+
+
+def aggregates_in(expression: Expr) -> list[Expr]:
+    """Aggregate functions that are not window functions."""
+    within = expression.find_ancestor(exp.Query)
+    return [
+        found
+        for found in expression.find_all(exp.AggFunc)
+        if found.find_ancestor(exp.Query) is within
+        and not isinstance(found.parent, exp.Window | exp.IgnoreNulls | exp.RespectNulls)
+        and not (isinstance(found.parent, exp.Filter) and isinstance(found.parent.parent, exp.Window))
+    ]
+
+
+def take_aggregates(expression: Expr, found: list[tuple[str, Expr]], fresh: Callable[[str], str]) -> Expr:
+    """The expression over names of aggregates; equal aggregates are computed once."""
+    texts = {value.sql(): name for name, value in found}
+    holder = exp.Paren(this=expression.copy())
+    for aggregate in aggregates_in(holder):
+        whole: Expr = aggregate
+        while isinstance(whole.parent, exp.Filter | exp.WithinGroup):
+            whole = whole.parent
+        text = whole.sql()
+        if text not in texts:
+            texts[text] = fresh(aggregate.key)
+            found.append((texts[text], whole.copy()))
+        whole.replace(column(texts[text]))
+    return cast("Expr", holder.this)
+
+
+def used_outside(expression: Expr) -> set[str]:
+    """The columns that an expression uses outside its subqueries."""
+    within = expression.find_ancestor(exp.Query)
+    return {found.name for found in expression.find_all(exp.Column) if found.find_ancestor(exp.Query) is within}
+
+
+def replace_parts(expression: Expr, keys: Sequence[tuple[str, Expr]]) -> Expr:
+    texts = {key.sql(): name for name, key in keys}
+
+    def change(part: Expr) -> Expr:
+        name = texts.get(part.sql())
+        return column(name) if name is not None else part
+
+    return transform(expression.copy(), change, exp.AggFunc, exp.Query)
+
+
+def transform(expression: Expr, change: Callable[[Expr], Expr], *stop: type[Expr]) -> Expr:
+    """Replace parts from the top down; nothing inside ``stop`` or inside what was replaced."""
+    if isinstance(expression, stop) and not isinstance(expression.parent, exp.Window):
+        return expression
+    changed = change(expression)
+    if changed is not expression:
+        return changed
+    for child in list(expression.iter_expressions()):
+        new = transform(child, change, *stop)
+        if new is not child:
+            child.replace(new)
+    return expression
+
+
+def members(part: Expr) -> list[Expr]:
+    """The keys in one pair of brackets of a grouping."""
+    if isinstance(part, exp.Tuple):
+        return list(part.expressions)
+    return [part.unnest()]
+
+
+def prefixes(parts: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    for length in range(len(parts), -1, -1):
+        yield tuple(i for part in parts[:length] for i in part)
+
+
+def subsets(parts: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    for length in range(len(parts), -1, -1):
+        for chosen in combinations(parts, length):
+            yield tuple(i for part in chosen for i in part)
