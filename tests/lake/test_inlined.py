@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import lakemill
 from lakemill.lake.inlined import inlined_table
 from tests.conftest import MakeLake
@@ -34,3 +36,27 @@ def test_a_struct_inside_lists_and_maps_changed_after_its_rows_were_inlined(make
             sorted(rows, key=lambda row: int(row["id"]))
             == stock.execute("FROM t ORDER BY id").to_arrow_table().to_pylist()
         )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["RENAME COLUMN m.key.a TO z"],
+        ["RENAME COLUMN m.key.a TO x", "RENAME COLUMN m.key.b TO a", "RENAME COLUMN m.key.x TO b"],
+        ["ADD COLUMN m.key.c INTEGER DEFAULT 7"],
+        ["DROP COLUMN m.key.a", "ADD COLUMN m.key.a INTEGER"],
+        ["RENAME COLUMN m.key.a TO y", "RENAME COLUMN m.key.b TO z"],
+    ],
+    ids=["renamed", "crosswise", "added", "dropped and added", "both renamed"],
+)
+def test_the_key_of_a_map_changed_after_its_rows_were_inlined(make_lake: MakeLake, changes: list[str]) -> None:
+    lake = make_lake(inline=100)
+    with lake.duck() as stock, lakemill.open(lake.settings) as ours:
+        stock.execute("CREATE TABLE t (id INT, m MAP(STRUCT(a INTEGER, b INTEGER), INTEGER))")
+        stock.execute("INSERT INTO t VALUES (1, MAP {{a: 1, b: 2}: 3, {a: 4, b: 5}: NULL}), (2, NULL), (3, MAP {})")
+        for change in changes:
+            stock.execute(f"ALTER TABLE t {change}")
+        plan = ours.table("t").plan_scan()
+        (inlined,) = plan.inlined_rows
+        rows = inlined_table(ours.duck, inlined, plan.table.columns, plan.b).select(["id", "m"]).to_pylist()
+        assert rows == stock.execute("FROM t ORDER BY id").to_arrow_table().to_pylist()

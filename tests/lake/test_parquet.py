@@ -15,7 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lakemill.core.schema import Column
@@ -217,6 +217,7 @@ def test_big_remote_and_broken_files_are_not_for_us(tmp_path: Path) -> None:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60))
+@example(bytes([0x19, 0xF7, 0xFF, 0xFF, 0xFF, 0xFF, 0x0F]))  # a list of billions of doubles
 def test_anything_ends(data: bytes) -> None:
     with suppress(ValueError, IndexError):
         decode(data)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 import lakemill
@@ -291,6 +292,19 @@ def test_our_rows_come_with_the_snapshot_or_not_at_all(desk: Desk) -> None:
     assert desk.rows("SELECT snapshot_id FROM lakemill.test_notes") == [(done.snapshot_id,)]
     assert desk.head() == done.snapshot_id
     assert ids(desk) == list(range(5))
+
+
+@pytest.mark.parametrize("left", ["SET search_path TO pg_catalog", "DEALLOCATE ALL"])
+def test_what_our_rows_do_to_the_connection_is_forgotten(desk: Desk, left: str) -> None:
+    desk.make("id INTEGER, s VARCHAR")
+    desk.append(numbers(0, 2), more=lambda cursor, _: cursor.execute(left))
+    if left.startswith("SET"):
+        desk.append(numbers(2, 4))
+    else:  # the statements that were prepared are gone: the publish after it fails, the one after that does not
+        with pytest.raises(psycopg.Error):
+            desk.append(numbers(2, 4))
+        desk.append(numbers(2, 4))
+    assert ids(desk) == list(range(4))
 
 
 def test_the_same_publish_id_publishes_once(desk: Desk) -> None:

@@ -180,7 +180,7 @@ def test_every_type(begin: Callable[..., Story], inline: int) -> None:
 
 
 def test_a_hugeint_of_more_digits_than_a_double_prints(story: Story) -> None:
-    numbers = [2**53, -(2**63), 2**64, 2**100, -(2**100) - 2**60, 2**126]
+    numbers = [2**53, -(2**63), 2**64, 2**100, -(2**100) - 2**60, 2**126, -764946409127032651, -(2**53) - 2, 3 - 2**63]
     values = ", ".join(f"({i}, {n}::HUGEINT)" for i, n in enumerate(numbers))
     story.tell("CREATE TABLE t (id INT, h HUGEINT)", f"INSERT INTO t VALUES {values}", "DELETE FROM t WHERE id = 0")
     story.check()

@@ -1,4 +1,4 @@
-"""Smallest and largest values in a Parquet footer → the text that the catalog has for them, which is DuckDB's. Pure.
+"""Smallest and largest values in a Parquet footer → the text that the catalog has for them, as DuckDB writes it. Pure.
 
 For ``lake/footer``, from both of its sources: DuckDB gives a bound as text already, a footer that we read ourselves as
 bytes. Exact or absent: what is not a finite value, or can't be held by PostgreSQL, is None; a type or a value that this

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lakemill.core.commit import DeleteFile, NewFile
+from lakemill.core.names import quote
 from lakemill.core.schema import Column
 from lakemill.core.statistics import FLOATS, FileColumn, extreme
 from lakemill.errors import InternalError, SqlFailed, StorageUnavailable, WrongType
@@ -118,6 +119,14 @@ def _read_back() -> Iterator[None]:
         raise StorageUnavailable(f"a new file could not be read back: {error.message}") from error
 
 
+def _count_nulls(connection: Connection, path: str, column: str) -> int:
+    """Rows without a value, counted in the file itself."""
+    query = f"SELECT count(*) - count({quote(column)}) FROM read_parquet($1)"  # noqa: S608  (a quoted name)
+    with _read_back(), connection.cursor() as reader:
+        found = reader.execute(query, [[path]]).fetchone()
+    return int(found[0]) if found else 0
+
+
 def new_files(connection: Connection, staged: Staged, target: WriteTarget) -> tuple[NewFile, ...]:
     """The staged files as a commit knows them; empty ones are left out. Refuses NULL in a column that allows none."""
     footers = read_footers(
@@ -131,9 +140,13 @@ def new_files(connection: Connection, staged: Staged, target: WriteTarget) -> tu
     files = []
     for file, footer in zip(staged.files, footers, strict=True):
         for column in footer.columns:
-            if column.column_id in required and column.null_count != 0:
+            if (name := required.get(column.column_id)) is None:
+                continue
+            # Parquet's writer leaves all statistics of a column out when its bounds are long texts
+            nulls = _count_nulls(connection, file.path, name) if column.null_count is None else column.null_count
+            if nulls:
                 raise WrongType(
-                    f"column {required[column.column_id]!r} is NOT NULL, but {column.null_count} rows have no value",
+                    f"column {name!r} is NOT NULL, but {nulls} rows have no value",
                     remedy="leave these rows out, or drop the constraint",
                 )
         if footer.rows:

@@ -73,16 +73,11 @@ def _reshape(value: exp.Expr, source: Column, target: Column, depth: int = 0) ->
         return _cast(value, target)
     if target.type == "list":
         return _transform(value, depth, lambda item: _reshape(item, source.children[0], target.children[0], depth + 1))
-    if target.type == "map":  # keys can't change
-        (_, old_value), (_, new_value) = source.children, target.children
+    if target.type == "map":
+        pairs = tuple(zip(("key", "value"), source.children, target.children, strict=True))
 
         def entry(item: exp.Expr) -> exp.Expr:
-            return _pack(
-                [
-                    ("key", _field(item, "key")),
-                    ("value", _reshape(_field(item, "value"), old_value, new_value, depth + 1)),
-                ]
-            )
+            return _pack([(part, _reshape(_field(item, part), old, new, depth + 1)) for part, old, new in pairs])
 
         entries = exp.Anonymous(this="map_entries", expressions=[value])
         return exp.Anonymous(this="map_from_entries", expressions=[_transform(entries, depth, entry)])

@@ -77,6 +77,8 @@ class Publisher:
         self._conn: psycopg.Connection[Any] | None = None
         self._statements: Statements
         self._timeouts: dict[str, int] = {}
+        self._lent = False
+        """Somebody else's code had the connection, and may have left it with another search_path."""
 
     def __enter__(self) -> Publisher:
         return self
@@ -150,9 +152,10 @@ class Publisher:
         except (pg.LockNotAvailable, pg.QueryCanceled) as error:
             raise _Failed(Failure.LOCKED, error) from error
         except psycopg.Error as error:  # a server that ends an idle transaction has several ways of saying so
-            if not conn.broken and not conn.closed:
+            lost = conn.broken or conn.closed
+            self.close()  # whatever went wrong, the next publish starts from a connection that it knows
+            if not lost:
                 raise
-            self.close()
             raise _Failed(Failure.CONNECTION_LOST, error) from error
 
     def _transaction(
@@ -175,6 +178,7 @@ class Publisher:
                 raise _Failed(Failure.CONFLICT, PublishConflict(wrong))
             self._trace("written")
             if more is not None:
+                self._lent = True
                 more(psycopg.ClientCursor(conn), taken.snapshot_id)
             self._trace("bookkept")
         except BaseException:
@@ -193,6 +197,7 @@ class Publisher:
             raise _Failed(Failure.CONFLICT, kind("; ".join(conflict.reason for conflict in found)))
         for requirement in intent.requirements:
             if isinstance(requirement, Check):
+                self._lent = True
                 requirement.run(psycopg.ClientCursor(conn), taken.snapshot_id)
 
     def _commit(self, statements: Statements) -> None:
@@ -216,18 +221,24 @@ class Publisher:
     def _connection(self) -> psycopg.Connection[Any]:
         if self._conn is not None and self._conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             self.close()  # lost, or left inside a transaction that must not be continued
+        if self._conn is not None and self._lent:
+            self._find_catalog(self._conn)
         if self._conn is None:
             conn = self._connect()
             if not conn.autocommit or conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise BadArgument("a publish needs a connection in autocommit mode with no transaction open")
-            path = sql.Identifier(self._schema).as_string(conn)
-            try:
-                conn.execute(QUERIES["find_catalog"].compose(), {"search_path": path})
-            except psycopg.Error as error:
-                conn.close()
-                raise StoreUnavailable(f"the connection was lost at once: {db.reason(error)}") from error
+            self._find_catalog(conn)
             self._conn, self._statements, self._timeouts = conn, Statements(conn), self._limits(conn)
         return self._conn
+
+    def _find_catalog(self, conn: psycopg.Connection[Any]) -> None:
+        path = sql.Identifier(self._schema).as_string(conn)
+        try:
+            conn.execute(QUERIES["find_catalog"].compose(), {"search_path": path})
+        except psycopg.Error as error:
+            conn.close()
+            raise StoreUnavailable(f"the connection was lost at once: {db.reason(error)}") from error
+        self._lent = False
 
     def _limits(self, conn: psycopg.Connection[Any]) -> dict[str, int]:
         s = self._settings

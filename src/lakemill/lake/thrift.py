@@ -64,6 +64,8 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
     if kind in (_TRUE, _FALSE, _BYTE):  # in a list a boolean takes a byte
         return data[at], at + 1
     if kind == _DOUBLE:
+        if at + 8 > len(data):
+            raise IndexError("a number reaches beyond the end")
         return data[at : at + 8], at + 8
     raise ValueError(f"type {kind} has no place in a footer")
 

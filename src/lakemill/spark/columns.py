@@ -163,12 +163,14 @@ def _show(value: Expr, column: Column) -> Expr:
 
 def _whole(value: Expr) -> Expr:
     """A whole DOUBLE as the number that it is: Spark's own cast takes its shortest text, zeros after 17 digits."""
-    high = F.floor(value / 2.0**64)
-    rest = value - high.cast("double") * 2.0**64
+    size = F.abs(value)  # of a negative number the rest would have more digits than a DOUBLE
+    high = F.floor(size / 2.0**64)
+    rest = size - high.cast("double") * 2.0**64
     middle = F.floor(rest / 2.0**32)
     low = (rest - middle.cast("double") * 2.0**32).cast("bigint")
     number = high.cast("decimal(38,0)") * Decimal(2**64) + middle.cast("decimal(38,0)") * Decimal(2**32) + low
-    return F.when(F.abs(value) < 2.0**53, value.cast("decimal(38,0)")).otherwise(number.cast("decimal(38,0)"))
+    whole = F.when(value < 0, -number).otherwise(number).cast("decimal(38,0)")
+    return F.when(size < 2.0**53, value.cast("decimal(38,0)")).otherwise(whole)
 
 
 # ---------------------------------------------------------------- comparing

@@ -1,4 +1,4 @@
--- The statements of one publish, in their order. Tables of the catalog are found by search_path, ours are in lakemill.
+-- The statements of one publish, about in their order (lake/writing has it). Tables of the catalog are found by search_path, ours are in lakemill.
 -- Everything from take_snapshot on runs under the commit lock: short statements only.
 
 -- name: find_catalog
