@@ -23,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--histories", type=int, default=60, help="how many of each kind")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--only", type=int, nargs="+", help="these seeds")
     parser.add_argument("--kind", choices=("stock", "mixed", "both"), default="both")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="writing processes")
     parser.add_argument("--frames", type=int, default=8, help="plans that Spark runs per stock history; 0: all")
@@ -36,7 +37,8 @@ def main() -> int:
     try:
         options = Options(dsn or server.start(), root, given.jobs, given.frames or None, given.keep, given.verbose)  # type: ignore[union-attr]
         kinds = ("stock", "mixed") if given.kind == "both" else (given.kind,)
-        report = run(kinds, given.histories, given.seed, options)
+        seeds = given.only or range(given.seed, given.seed + given.histories)
+        report = run(kinds, seeds, options)
         print(report.text(given.verbose))
         print(f"{time.monotonic() - started:.0f} s")
         return 1 if report.failed else 0

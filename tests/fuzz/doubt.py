@@ -8,6 +8,7 @@ next one. The commits are known here for certain; the stamps are read from the d
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -36,15 +37,31 @@ class Doubts:
             self._intervals = self._find()
         return any(low <= at < high for low, high in self._intervals.get(table, ()) for at in (a, b) if at is not None)
 
+    def misread(self) -> dict[str, list[tuple[int, int]]]:
+        """Snapshots [first, last) that stock DuckDB reads wrongly, because it takes the stamps of deletes at their word."""
+        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for name, stamp, _, fits in self._groups():
+            if fits and max(fits) > stamp:
+                found[name].append((stamp, max(fits)))
+        return found
+
     def _find(self) -> dict[str, list[tuple[int, int]]]:
+        known = {snapshot for (snapshot,) in self._lake.conn.execute("SELECT snapshot_id FROM ducklake_snapshot")}
+        out: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for name, stamp, following, fits in self._groups():
+            gone = [c for c in range(stamp, following) if c not in known]
+            if len(fits) + len(gone) > 1:
+                out[name].append((min(fits + gone), max(fits + gone)))
+        return out
+
+    def _groups(self) -> Iterator[tuple[str, int, int, list[int]]]:
+        """Every group of positions: its table, its stamp, the next one, and the commits that may have deleted it."""
         history = self._history
         deletes: dict[str, list[int]] = defaultdict(list)
         for commit in history.commits:
             for name in commit.deleted_from:
                 deletes[name].append(commit.snapshot)
         head = max(history.truth.states)
-        known = {snapshot for (snapshot,) in self._lake.conn.execute("SELECT snapshot_id FROM ducklake_snapshot")}
-        out: dict[str, list[tuple[int, int]]] = defaultdict(list)
         names = {state.table_id: name for states in history.truth.states.values() for name, state in states.items()}
         for table_id, below, path, relative in self._lake.conn.execute(_FILES).fetchall():
             name, file = names[table_id], f"{history.root}/data/main/{below}" if relative else path
@@ -52,8 +69,4 @@ class Doubts:
                 continue
             stamps = sorted({s for s in pq.read_table(file, columns=[STAMP]).column(0).to_pylist() if s is not None})
             for stamp, following in zip(stamps, [*stamps[1:], head + 1], strict=True):
-                fits = [c for c in deletes[name] if stamp <= c < following]
-                gone = [c for c in range(stamp, following) if c not in known]
-                if len(fits) + len(gone) > 1:
-                    out[name].append((min(fits + gone), max(fits + gone)))
-        return out
+                yield name, stamp, following, [c for c in deletes[name] if stamp <= c < following]

@@ -36,9 +36,8 @@ class Options:
     verbose: bool = False
 
 
-def run(kinds: Sequence[str], histories: int, seed: int, options: Options) -> Report:
+def run(kinds: Sequence[str], seeds: Sequence[int], options: Options) -> Report:
     report = Report()
-    seeds = range(seed, seed + histories)
     with mock.patch.object(duckdb, "connect", unchecked):  # Lakemill's own too
         if "stock" in kinds:
             run_stock(seeds, report, options)

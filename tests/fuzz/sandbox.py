@@ -33,6 +33,11 @@ _DOUBLY_DELETED = """
 SELECT DISTINCT table_id FROM (SELECT table_id, data_file_id FROM ducklake_delete_file WHERE end_snapshot IS NULL
   GROUP BY table_id, data_file_id HAVING count(*) > 1) twice
 """
+_BLIND = """
+SELECT DISTINCT p.table_id, c.column_id FROM ducklake_partition_info p JOIN ducklake_partition_column c USING (partition_id)
+WHERE p.end_snapshot IS NULL AND c.transform LIKE 'bucket%' AND EXISTS (SELECT FROM ducklake_data_file f
+  WHERE f.table_id = p.table_id AND f.end_snapshot IS NULL AND f.partition_id IS DISTINCT FROM p.partition_id)
+"""
 _DUCK_TYPES = {
     "int8": "TINYINT",
     "int16": "SMALLINT",
@@ -130,6 +135,14 @@ class Sandbox:
 
     def columns(self, table_id: int) -> tuple[Column, ...]:
         return build_columns(self.catalog.execute(_COLUMNS, (table_id,)).fetchall())
+
+    def blind_columns(self) -> dict[int, frozenset[int]]:
+        """Table → columns that it is partitioned by in buckets while some of its files are not.
+
+        Stock DuckDB leaves those files out when a row is looked up by such a column.
+        """
+        found = self.catalog.execute(_BLIND).fetchall()
+        return {table: frozenset(column for one, column in found if one == table) for table, _ in found}
 
     def states(self, reader: duckdb.DuckDBPyConnection) -> dict[str, State]:
         """Every table at the head, by plain SELECTs."""

@@ -30,7 +30,8 @@ def quick(spark: Any) -> Iterator[None]:
 @pytest.mark.parametrize("kind", ["stock", "mixed"])
 @pytest.mark.parametrize("batch", BATCHES)
 def test_random_histories(kind: str, batch: int, postgres: str, tmp_path: Path) -> None:
-    report = run([kind], BATCH, FIRST_SEED + batch * BATCH, Options(postgres, tmp_path, frames=4))
+    first = FIRST_SEED + batch * BATCH
+    report = run([kind], range(first, first + BATCH), Options(postgres, tmp_path, frames=4))
     print(report.text())
     assert not report.failed, report.text()
     assert report.questions["scans"] > BATCH
