@@ -43,7 +43,7 @@ test-spark43: | $(UV) ## the session and the reading of lakes on Spark 4.3, in a
 	$(UV) pip install --quiet --python .venv-spark43 --requirement .venv-spark43/locked.txt --editable . pyspark==4.3.0
 	.venv-spark43/bin/python -m pytest -m "not slow" $(SPARK43)
 
-fuzz-lake: | $(UV) ## N random histories of a lake (N=1000 SEED=1), Lakemill against stock DuckDB
+fuzz-lake: | $(UV) ## N random histories (N=1000 SEED=1), half by stock DuckDB alone, half with Lakemill in between
 	$(RUN) python -m tests.fuzz --histories $(N) --seed $(SEED)
 
 bench-lake: | $(UV) ## scan, delta, publish and planning, side by side with plain Spark and stock DuckDB

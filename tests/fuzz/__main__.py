@@ -21,7 +21,7 @@ from tests.fuzz.run import Options, run
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--histories", type=int, default=60, help="how many of each kind")
+    parser.add_argument("--histories", type=int, default=60, help="how many, half of each kind")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--only", type=int, nargs="+", help="these seeds")
     parser.add_argument("--kind", choices=("stock", "mixed", "both"), default="both")
@@ -37,7 +37,7 @@ def main() -> int:
     try:
         options = Options(dsn or server.start(), root, given.jobs, given.frames or None, given.keep, given.verbose)  # type: ignore[union-attr]
         kinds = ("stock", "mixed") if given.kind == "both" else (given.kind,)
-        seeds = given.only or range(given.seed, given.seed + given.histories)
+        seeds = given.only or range(given.seed, given.seed + -(-given.histories // len(kinds)))
         report = run(kinds, seeds, options)
         print(report.text(given.verbose))
         print(f"{time.monotonic() - started:.0f} s")

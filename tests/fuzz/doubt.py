@@ -38,7 +38,7 @@ class Doubts:
         return any(low <= at < high for low, high in self._intervals.get(table, ()) for at in (a, b) if at is not None)
 
     def misread(self) -> dict[str, list[tuple[int, int]]]:
-        """Snapshots [first, last) that stock DuckDB reads wrongly, because it takes the stamps of deletes at their word."""
+        """Snapshots [first, last) that stock DuckDB reads wrongly: it takes the stamps of deletes at their word."""
         found: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for name, stamp, _, fits in self._groups():
             if fits and max(fits) > stamp:

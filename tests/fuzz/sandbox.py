@@ -34,7 +34,8 @@ SELECT DISTINCT table_id FROM (SELECT table_id, data_file_id FROM ducklake_delet
   GROUP BY table_id, data_file_id HAVING count(*) > 1) twice
 """
 _BLIND = """
-SELECT DISTINCT p.table_id, c.column_id FROM ducklake_partition_info p JOIN ducklake_partition_column c USING (partition_id)
+SELECT DISTINCT p.table_id, c.column_id
+FROM ducklake_partition_info p JOIN ducklake_partition_column c USING (partition_id)
 WHERE p.end_snapshot IS NULL AND c.transform LIKE 'bucket%' AND EXISTS (SELECT FROM ducklake_data_file f
   WHERE f.table_id = p.table_id AND f.end_snapshot IS NULL AND f.partition_id IS DISTINCT FROM p.partition_id)
 """
