@@ -45,6 +45,7 @@ def labels(**kinds: str) -> Labels:
         ("before a file of three groups", [3, 4, 5], 3, 7, labels(s3="N", s4="D", s5="D", s7="D"), 3),
         ("an update at the stamp excludes a later one", [3, 4, 9], 4, 9, labels(s3="D", s4="D+I", s6="D", s9="D"), 4),
         ("a group from before the data file was written", [1, 4], 1, 4, labels(s1="D", s2="D", s4="D"), 1),
+        ("a group that came with the data file was not inlined", [2, 4], 4, 5, labels(s2="I+N", s5="D+N"), 2),
     ],
 )
 def test_certain(why: str, stamps: list[int], at: int, written: int, history: Labels, expected: int) -> None:

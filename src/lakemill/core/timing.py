@@ -76,13 +76,14 @@ def possible_commits(stamps: Sequence[int], index: int, data: WrittenBy, delete:
     if index == 0 or stamp <= data.earliest:
         return {stamp}
     last = index == len(stamps) - 1
-    inlined = [_may(labels, other, "inlined_delete") for other in stamps]
+    # what came with the data file was not inlined for it, whatever else its commit did
+    inlined = [other > data.earliest and _may(labels, other, "inlined_delete") for other in stamps]
     kinds = labels.at(writer) or frozenset()
     by_writer = last  # a delete's own stamp is the largest of the file that it writes
     if delete.exact and last and "deleted_from_table" in kinds and not kinds & FLUSHES:
         if not any(inlined):
             return {writer}
-        by_writer = not _only_flushed(stamps, labels)
+        by_writer = not _only_flushed([other for other in stamps if other > data.earliest], labels)
     elif delete.exact and kinds & FLUSHES:
         by_writer = False
     # deletes from one file exclude each other, but not inlined ones: only the former end a group's time
