@@ -30,8 +30,10 @@ SELECT snapshot_id FROM ducklake_snapshot_changes
 WHERE snapshot_id > %s AND author IS NULL AND changes_made ~ 'flush|deleted_from_table'
 """
 _DOUBLY_DELETED = """
-SELECT DISTINCT table_id FROM (SELECT table_id, data_file_id FROM ducklake_delete_file WHERE end_snapshot IS NULL
-  GROUP BY table_id, data_file_id HAVING count(*) > 1) twice
+SELECT DISTINCT one.table_id FROM ducklake_delete_file one JOIN ducklake_delete_file other USING (data_file_id)
+WHERE one.delete_file_id < other.delete_file_id
+  AND one.begin_snapshot < coalesce(other.end_snapshot, 'infinity'::float8)
+  AND other.begin_snapshot < coalesce(one.end_snapshot, 'infinity'::float8)
 """
 _BLIND = """
 SELECT DISTINCT p.table_id, c.column_id
@@ -157,7 +159,7 @@ class Sandbox:
         return [int(snapshot) for (snapshot,) in self.catalog.execute(_FLUSHES, (since,))]
 
     def doubly_deleted(self) -> set[int]:
-        """Tables with two live delete files for one data file: nobody can read those rightly."""
+        """Tables with two delete files for one data file at the same time: nobody can read those rightly."""
         return {int(table_id) for (table_id,) in self.catalog.execute(_DOUBLY_DELETED)}
 
     def drop(self) -> None:

@@ -101,9 +101,9 @@ SPREAD: Mapping[str, str] = {
     "TIMESTAMPTZ": "TIMESTAMPTZ '2023-01-01 00:00:00+00' + to_hours(({i}*17+{q})%9000)",
     "UUID": "format('{{:08x}}-0000-4000-8000-00000000{{:04x}}', {i}+{q}, {i}%65536)",
 }
-# What the extension permits, but for JSON, and for HUGEINT from types whose values a DOUBLE can't hold.
+# What the extension permits, but for JSON, for HUGEINT from types whose values a DOUBLE can't hold, and from BOOLEAN:
+# what says "false" in a path or in statistics is no number, and stock DuckDB can't read the table any more.
 PROMOTIONS: Mapping[str, tuple[str, ...]] = {
-    "BOOLEAN": ("TINYINT", "INTEGER", "UINTEGER"),
     "TINYINT": ("SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DECIMAL(4,1)"),
     "SMALLINT": ("INTEGER", "BIGINT", "DOUBLE", "DECIMAL(9,2)"),
     "INTEGER": ("BIGINT", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL(18,4)"),
