@@ -14,9 +14,17 @@ import tempfile
 import time
 from pathlib import Path
 
+from lakemill.settings import Settings
 from lakemill.spark import session
 from lakemill.store.embedded import EmbeddedPostgres
 from tests.fuzz.run import Options, run
+
+SPARK = {
+    "spark.master": "local[2]",
+    "spark.driver_memory": "1g",
+    "spark.profile": "batch",
+    "spark.conf": {"spark.python.sql.dataFrameDebugging.enabled": "false"},  # half of the talk between Python and Java
+}
 
 
 def main() -> int:
@@ -36,6 +44,7 @@ def main() -> int:
     server = None if dsn else EmbeddedPostgres(root / "postgres", fast=True)
     try:
         options = Options(dsn or server.start(), root, given.jobs, given.frames or None, given.keep, given.verbose)  # type: ignore[union-attr]
+        session.start(Settings.load(root, SPARK))
         kinds = ("stock", "mixed") if given.kind == "both" else (given.kind,)
         seeds = given.only or range(given.seed, given.seed + -(-given.histories // len(kinds)))
         report = run(kinds, seeds, options)

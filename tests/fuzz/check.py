@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 DELTAS_PER_TABLE = 5
 # Frames of a hundred rows: planning and compiling them is all the work. Every tenth history runs as users run it.
 QUICK = {
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
@@ -75,9 +74,8 @@ class Verdict:
 
 def open_lake(history: History, dsn: str) -> Lake:
     (history.root / "lakemill.toml").write_text(f'[lake]\npostgres = "{dsn}"\ndata_path = "{history.root}/data/"\n')
-    flags = {"spark.master": "local[2]", "spark.driver_memory": "1g", "spark.profile": "batch", "duck.threads": 1}
     conf = QUICK if history.seed % 10 else USUAL
-    return lakemill.open(Settings.load(history.root, {**flags, "spark.conf": conf}))
+    return lakemill.open(Settings.load(history.root, {"duck.threads": 1, "spark.conf": conf}))
 
 
 def check_history(history: History, lake: Lake, rng: Random, frames: int | None) -> Verdict:
