@@ -22,6 +22,7 @@ def interrupted(words: list[str], ready: Callable[[], bool], **environment: str)
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores Ctrl-C
     )
     until = time.monotonic() + 60
     while not ready() and process.poll() is None and time.monotonic() < until:
