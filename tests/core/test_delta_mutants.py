@@ -10,14 +10,14 @@ import duckdb
 import pytest
 
 from lakemill.core import algebra, delta
-from lakemill.core.algebra import WEIGHT, Filter, Join, Node, Project, SetOp, at, column, names, scans
+from lakemill.core.algebra import WEIGHT, Filter, Join, Node, Project, at, column, itself, names, scans, union_all
 from lakemill.core.joins import cluster, connected
 from tests.core.test_delta import QUERIES, check, fill, tree_of
 
 
 def naive_join(self: Any, node: Join) -> Node:
     """Every delta meets the others as they are now."""
-    out = tuple((name, column(name)) for name in (*names(node), WEIGHT))
+    out = itself((*names(node), WEIGHT))
     parts, conditions = cluster(node)
     terms: list[Node] = []
     for number, part in enumerate(parts):
@@ -25,7 +25,7 @@ def naive_join(self: Any, node: Join) -> Node:
             sides = [at(other, "b") for other in parts]
             sides[number] = self.delta(part)
             terms.append(Project(connected(sides, conditions, number), out))
-    return terms[0] if len(terms) == 1 else SetOp("union", True, *terms)
+    return union_all(terms)
 
 
 def equality_without_nulls(monkeypatch: pytest.MonkeyPatch) -> None:

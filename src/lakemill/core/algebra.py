@@ -15,6 +15,7 @@ from typing import Literal
 from sqlglot import exp
 
 from lakemill.core.clock import bound, uses_clock
+from lakemill.core.names import quote
 
 Expr = exp.Expr
 WEIGHT = "__weight"
@@ -30,14 +31,6 @@ class Scan:
     source: int
     columns: tuple[tuple[str, str], ...]
     end: End | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A relation that an earlier step of a plan computed."""
-
-    step: str
-    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +118,7 @@ class Restrict:
     step: str
 
 
-Node = Scan | Given | Values | Filter | Project | Join | Aggregate | Window | Distinct | SetOp | Unnest | Top | Restrict
+Node = Scan | Values | Filter | Project | Join | Aggregate | Window | Distinct | SetOp | Unnest | Top | Restrict
 
 
 # ---------------------------------------------------------------- looking at trees
@@ -134,8 +127,6 @@ def names(node: Node) -> tuple[str, ...]:
     match node:
         case Scan(columns=columns):
             return (*(name for name, _ in columns), *((WEIGHT,) if node.end == "delta" else ()))
-        case Given(columns=columns):
-            return columns
         case Values():
             return ()
         case Project(columns=columns):
@@ -155,7 +146,7 @@ def names(node: Node) -> tuple[str, ...]:
 
 def children(node: Node) -> tuple[Node, ...]:
     match node:
-        case Scan() | Given() | Values():
+        case Scan() | Values():
             return ()
         case Join(left=left, right=right) | SetOp(left=left, right=right):
             return (left, right)
@@ -169,7 +160,7 @@ def scans(node: Node) -> list[Scan]:
 def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
     """The node with its children changed."""
     match node:
-        case Scan() | Given() | Values():
+        case Scan() | Values():
             return node
         case Join() | SetOp():
             return replace(node, left=change(node.left), right=change(node.right))
@@ -224,6 +215,14 @@ def mapped(node: Node, change: Callable[[Expr], Expr]) -> Node:
     return node
 
 
+def union_all(nodes: Sequence[Node]) -> Node:
+    """Their rows together; columns match by position."""
+    first, *others = nodes
+    for node in others:
+        first = SetOp("union", True, first, node)
+    return first
+
+
 def at(node: Node, end: Literal["a", "b"]) -> Node:
     """The whole tree at one end: its scans and its clock."""
     if isinstance(node, Scan):
@@ -258,12 +257,21 @@ def substitute(expression: Expr, values: Mapping[str, Expr]) -> Expr:
     return expression.copy().transform(change)
 
 
+def itself(names: Iterable[str]) -> tuple[tuple[str, Expr], ...]:
+    """Columns under the names that they have."""
+    return tuple((name, column(name)) for name in names)
+
+
+def is_true(condition: Expr) -> bool:
+    return isinstance(condition, exp.Boolean) and bool(condition.this)
+
+
 def conjuncts(condition: Expr) -> list[Expr]:
     """The parts of an AND; none of TRUE."""
     condition = condition.unnest()
     if isinstance(condition, exp.And):
         return [*conjuncts(condition.left), *conjuncts(condition.right)]
-    return [] if isinstance(condition, exp.Boolean) and condition.this else [condition]
+    return [] if is_true(condition) else [condition]
 
 
 def together(conditions: Iterable[Expr]) -> Expr:
@@ -289,11 +297,9 @@ def sql(node: Node) -> str:
     """A tree as one SELECT. A scan reads the relation ``source<number>_<end>``."""
     match node:
         case Scan(source=source, columns=columns, end=end):
-            items = [f"{_quote(own)} AS {_quote(name)}" for name, own in columns]
+            items = [f"{quote(own)} AS {quote(name)}" for name, own in columns]
             items += [WEIGHT] if end == "delta" else []
             return f"SELECT {_list(items)} FROM {leaf(source, end)}"
-        case Given(step=step, columns=columns):
-            return f"SELECT {_list(_quote(name) for name in columns)} FROM {step}"
         case Values():
             return "SELECT 1"
         case Filter(child=child, condition=condition):
@@ -318,14 +324,14 @@ def sql(node: Node) -> str:
             inner = f"unnest({_text(value)})"
             if keep:
                 inner = f"unnest(CASE WHEN len({_text(value)}) > 0 THEN {_text(value)} ELSE [NULL] END)"
-            return f"SELECT *, {inner} AS {_quote(name)} FROM {_inner(child)}"
+            return f"SELECT *, {inner} AS {quote(name)} FROM {_inner(child)}"
         case Top(child=child, order=order, limit=limit, offset=offset):
             text = f"SELECT * FROM {_inner(child)}"
             text += f" ORDER BY {_list(map(_text, order))}" if order else ""
             text += f" LIMIT {_text(limit)}" if limit is not None else ""
             return text + (f" OFFSET {_text(offset)}" if offset is not None else "")
         case Restrict(child=child, keys=keys, step=step):
-            same = [f"{_text(value)} IS NOT DISTINCT FROM {step}.{_quote(name)}" for value, name in keys]
+            same = [f"{_text(value)} IS NOT DISTINCT FROM {step}.{quote(name)}" for value, name in keys]
             return f"SELECT * FROM {_inner(child)} SEMI JOIN {step} ON {' AND '.join(same)}"
 
 
@@ -338,7 +344,7 @@ def _inner(node: Node, alias: str = "q") -> str:
 
 
 def _items(columns: Sequence[tuple[str, Expr]]) -> str:
-    return _list(f"{_text(value)} AS {_quote(name)}" for name, value in columns)
+    return _list(f"{_text(value)} AS {quote(name)}" for name, value in columns)
 
 
 def _list(items: Iterable[str]) -> str:
@@ -347,7 +353,3 @@ def _list(items: Iterable[str]) -> str:
 
 def _text(expression: Expr) -> str:
     return expression.sql(dialect="duckdb")
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

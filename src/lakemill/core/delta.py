@@ -34,10 +34,13 @@ from lakemill.core.algebra import (
     children,
     column,
     equal_pairs,
+    itself,
     names,
+    rebuilt,
     sql,
     substitute,
     timely,
+    union_all,
     used,
 )
 from lakemill.core.clock import bound
@@ -84,15 +87,9 @@ def derive(query: Node, changed: frozenset[int]) -> Delta:
 
 def consolidated(signed: Node, columns: Sequence[str]) -> Node:
     """One row per distinct row, its weights added up, none with weight zero."""
-    keys = tuple((name, column(name)) for name in columns)
     total = exp.cast(exp.Sum(this=column(WEIGHT)), "BIGINT")
-    if not keys:
-        return Filter(Aggregate(signed, (), ((WEIGHT, total),)), _nonzero())
-    return Filter(Aggregate(signed, keys, ((WEIGHT, total),)), _nonzero())
-
-
-def _nonzero() -> Expr:
-    return exp.NEQ(this=column(WEIGHT), expression=exp.Literal.number(0))
+    nonzero = exp.NEQ(this=column(WEIGHT), expression=exp.Literal.number(0))
+    return Filter(Aggregate(signed, itself(columns), ((WEIGHT, total),)), nonzero)
 
 
 @dataclass(slots=True)
@@ -114,7 +111,7 @@ class _Deriving:
                 return replace(node, end="delta")
             case Filter() if timely(node):
                 return self._passing_time(node)
-            case Project() | Unnest() if timely(node):
+            case _ if timely(node):  # anywhere else, every row can change with the time
                 return self._keyed(node, [[]])
             case Filter() | Unnest():
                 return replace(node, child=self.delta(node.child))
@@ -122,17 +119,17 @@ class _Deriving:
                 return Project(self.delta(node.child), (*columns, (WEIGHT, column(WEIGHT))))
             case SetOp(kind="union", all=True):
                 return self._union(node)
-            case Join(kind="inner") if not timely(node):
+            case Join(kind="inner"):
                 return self._inner_join(node)
             case Join(kind="right"):
-                order = tuple((name, column(name)) for name in (*names(node.left), *names(node.right), WEIGHT))
-                return Project(self.delta(replace(node, kind="left", left=node.right, right=node.left)), order)
-            case Join() if not timely(node):
+                turned = replace(node, kind="left", left=node.right, right=node.left)
+                return Project(self.delta(turned), itself((*names(node), WEIGHT)))
+            case Join():
                 pairs = equal_pairs(node)
                 return self._keyed(node, [[left for left, _ in pairs], [right for _, right in pairs]])
-            case Aggregate(keys=keys) if not timely(node):
+            case Aggregate(keys=keys):
                 return self._keyed(node, [[value for _, value in keys]])
-            case Window(keys=shared) if not timely(node):
+            case Window(keys=shared):
                 return self._keyed(node, [list(shared)])
             case Distinct(child=child):
                 return self._keyed(node, [[column(name) for name in names(child)]])
@@ -147,19 +144,19 @@ class _Deriving:
         moved = _difference(Filter(before, bound(node.condition, "a")), Filter(before, bound(node.condition, "b")))
         if not self.touches(node.child):
             return moved
-        return SetOp("union", True, Filter(self.delta(node.child), bound(node.condition, "b")), moved)
+        return union_all([Filter(self.delta(node.child), bound(node.condition, "b")), moved])
 
     def _union(self, node: SetOp) -> Node:
         sides = [side for side in (node.left, node.right) if self.touches(side)]
         named = (*names(node), WEIGHT)
-        return _all([_renamed(self.delta(side), (*names(side), WEIGHT), named) for side in sides])
+        return union_all([_renamed(self.delta(side), (*names(side), WEIGHT), named) for side in sides])
 
     def _inner_join(self, node: Join) -> Node:
         """One term per relation: its delta with those before it as they are, and those after it as they were.
 
         With all others as they are, a row that is new on two sides would come twice.
         """
-        out = tuple((name, column(name)) for name in (*names(node), WEIGHT))
+        out = itself((*names(node), WEIGHT))
         parts, conditions = cluster(node)
         terms: list[Node] = []
         for number, part in enumerate(parts):
@@ -167,29 +164,24 @@ class _Deriving:
                 sides = [at(other, "b" if i < number else "a") for i, other in enumerate(parts)]
                 sides[number] = self.delta(part)
                 terms.append(Project(connected(sides, conditions, number), out))
-        return _all(terms)
+        return union_all(terms)
 
     def _keyed(self, node: Node, keys: Sequence[Sequence[Expr]]) -> Node:
         """The operator at both ends, for the keys that the deltas of its inputs touch."""
         if not keys[0]:
             self.whole.append("Clock" if timely(node) else type(node).__name__)
             return _difference(at(node, "a"), at(node, "b"))
-        inputs = [node.left, node.right] if isinstance(node, Join | SetOp) else [node.child]  # type: ignore[union-attr]
+        inputs = children(node)
         named = [f"__k{i}" for i in range(len(keys[0]))]
         touched: list[Node] = []
         for side, expressions in zip(inputs, keys, strict=True):
             if self.touches(side):
                 rows = consolidated(self.delta(side), names(side)) if _computed(side) else self.delta(side)
                 touched.append(Project(rows, tuple(zip(named, expressions, strict=True))))
-        step = Step(f"keys{len(self.steps) + 1}", Distinct(_all(touched)))
+        step = Step(f"keys{len(self.steps) + 1}", Distinct(union_all(touched)))
         self.steps.append(step)
-        limited = []
-        for side, expressions in zip(inputs, keys, strict=True):
-            limited.append(restrict(side, tuple(zip(expressions, named, strict=True)), step.name))
-        if isinstance(node, Join | SetOp):
-            node = replace(node, left=limited[0], right=limited[1])
-        else:
-            node = replace(node, child=limited[0])  # type: ignore[arg-type]
+        wanted = iter(keys)  # children are changed in their order
+        node = rebuilt(node, lambda side: restrict(side, tuple(zip(next(wanted), named, strict=True)), step.name))
         return _difference(at(node, "a"), at(node, "b"))
 
 
@@ -202,14 +194,6 @@ def _computed(node: Node) -> bool:
     return True
 
 
-def _all(parts: Sequence[Node]) -> Node:
-    """Their rows together; columns match by position."""
-    node = parts[0]
-    for part in parts[1:]:
-        node = SetOp("union", True, node, part)
-    return node
-
-
 def _renamed(node: Node, own: Sequence[str], wanted: Sequence[str]) -> Node:
     return Project(node, tuple((name, column(mine)) for name, mine in zip(wanted, own, strict=True)))
 
@@ -219,8 +203,8 @@ def _difference(before: Node, after: Node) -> Node:
     sides = []
     for node, weight in ((after, 1), (before, -1)):
         value = exp.cast(exp.Literal.number(weight), "BIGINT")
-        sides.append(Project(node, (*((name, column(name)) for name in names(node)), (WEIGHT, value))))
-    return SetOp("union", True, *sides)
+        sides.append(Project(node, (*itself(names(node)), (WEIGHT, value))))
+    return union_all(sides)
 
 
 # ---------------------------------------------------------------- restricting
@@ -244,11 +228,13 @@ def restrict(node: Node, keys: Keys, step: str) -> Node:
         case Unnest(child=child, name=name):
             if all(name not in used(value) for value, _ in keys):
                 return replace(node, child=restrict(child, keys, step))
-        case Aggregate(child=child, keys=own) if own:
-            return _below(node, child, keys, step, dict(own))
-        case Window(child=child, keys=shared):
+        case Aggregate(keys=own) if own:
+            groups = dict(own)
+            inside = tuple((value, name) for value, name in keys if used(value) <= groups.keys())
+            return _below(node, keys, _through(inside, groups), step)
+        case Window(keys=shared):
             texts = {value.sql() for value in shared}
-            return _below(node, child, keys, step, None, lambda value: value.sql() in texts)
+            return _below(node, keys, tuple((value, name) for value, name in keys if value.sql() in texts), step)
         case Join(kind=kind) if kind in ("inner", "left", "semi", "anti"):
             return _into_join(node, keys, step)
     return Restrict(node, keys, step)
@@ -258,22 +244,10 @@ def _through(keys: Keys, values: dict[str, Expr]) -> Keys:
     return tuple((substitute(value, values), name) for value, name in keys)
 
 
-def _below(
-    node: Aggregate | Window,
-    child: Node,
-    keys: Keys,
-    step: str,
-    values: dict[str, Expr] | None,
-    fits: object = None,
-) -> Node:
-    """Keys that are whole groups go below; where others are left, the node's result is restricted as well."""
-    if values is not None:
-        down = tuple((value, name) for value, name in keys if used(value) <= values.keys())
-        below = _through(down, values)
-    else:
-        down = below = tuple((value, name) for value, name in keys if fits(value))  # type: ignore[operator]
-    limited: Node = replace(node, child=restrict(child, below, step)) if below else node
-    return limited if len(down) == len(keys) else Restrict(limited, keys, step)
+def _below(node: Aggregate | Window, keys: Keys, inside: Keys, step: str) -> Node:
+    """``inside``: keys that are whole groups, which go below; where others are left, the result is restricted too."""
+    limited: Node = replace(node, child=restrict(node.child, inside, step)) if inside else node
+    return limited if len(inside) == len(keys) else Restrict(limited, keys, step)
 
 
 def _into_join(node: Join, keys: Keys, step: str) -> Node:

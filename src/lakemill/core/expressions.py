@@ -11,10 +11,6 @@ from sqlglot import exp
 from lakemill.core.algebra import Expr, column
 
 
-def is_true(condition: Expr) -> bool:
-    return isinstance(condition, exp.Boolean) and bool(condition.this)
-
-
 def aggregates_in(expression: Expr) -> list[Expr]:
     """Aggregate functions that are not window functions."""
     within = expression.find_ancestor(exp.Query)

@@ -23,7 +23,7 @@ from lakemill.core.algebra import (
     Top,
     Unnest,
     Window,
-    column,
+    itself,
     names,
     rebuilt,
     scans,
@@ -78,7 +78,7 @@ def used_columns(tree: Node) -> dict[int, frozenset[str]]:
 
 def _exactly(node: Node, wanted: frozenset[str]) -> Node:
     """Sides of a union must have the same number of columns."""
-    return Project(narrowed(node, wanted), tuple((name, column(name)) for name in names(node) if name in wanted))
+    return Project(narrowed(node, wanted), itself(name for name in names(node) if name in wanted))
 
 
 def _used(expressions: Iterable[Expr]) -> frozenset[str]:

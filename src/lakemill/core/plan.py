@@ -71,7 +71,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class ResolvedMode:
     """The mode that a table is kept in: AUTO becomes INCREMENTAL or FULL when it is created."""
 
     declared: RefreshMode
@@ -82,14 +82,14 @@ class Resolved:
 Shape = Node | NotIncremental
 
 
-def resolve(mode: RefreshMode, shape: Shape) -> Resolved:
+def resolve(mode: RefreshMode, shape: Shape) -> ResolvedMode:
     """What AUTO means for this query; INCREMENTAL stays what it is, and ``obstacle`` says why it can't be."""
     found = obstacle(shape)
     if mode is RefreshMode.AUTO:
         if found is not None:
-            return Resolved(mode, RefreshMode.FULL, found)
-        return Resolved(mode, RefreshMode.INCREMENTAL, Reason("INCREMENTAL", "every part of the query has a rule"))
-    return Resolved(mode, mode, Reason("DECLARED", f"REFRESH_MODE = {mode.value}"))
+            return ResolvedMode(mode, RefreshMode.FULL, found)
+        return ResolvedMode(mode, RefreshMode.INCREMENTAL, Reason("INCREMENTAL", "every part of the query has a rule"))
+    return ResolvedMode(mode, mode, Reason("DECLARED", f"REFRESH_MODE = {mode.value}"))
 
 
 def obstacle(shape: Shape) -> Reason | None:
@@ -115,7 +115,7 @@ _WHOLE = {
 
 def decide(
     shape: Shape,
-    resolved: Resolved,
+    resolved: ResolvedMode,
     sizes: Mapping[int, SourceSize],
     *,
     threshold: float,

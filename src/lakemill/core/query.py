@@ -31,14 +31,16 @@ from lakemill.core.algebra import (
     Window,
     column,
     conjuncts,
+    is_true,
+    itself,
     names,
     substitute,
+    union_all,
     used,
 )
 from lakemill.core.clock import volatile, with_parameter
 from lakemill.core.expressions import (
     aggregates_in,
-    is_true,
     members,
     prefixes,
     replace_parts,
@@ -177,7 +179,12 @@ class Block:
 
     def within(self, select: exp.Select) -> Block:
         """A subquery's block, which sees this one's columns."""
-        return Block(self.builder, select, {**self.outer, **self.scope})
+        return Block(self.builder, select, self.visible)
+
+    @property
+    def visible(self) -> Scope:
+        """The columns that a subquery sees."""
+        return {**self.outer, **self.scope}
 
     def resolve(self, expression: Expr) -> Expr:
         """Qualified columns become ours, those of outer queries too; subqueries inside stay as they are."""
@@ -261,11 +268,9 @@ class Block:
             grouped: Node = Aggregate(node, tuple(keys[i] for i in chosen), tuple(found))
             if len(sets) > 1:
                 mine = tuple((name, column(name) if i in chosen else exp.null()) for i, (name, _) in enumerate(keys))
-                grouped = Project(grouped, (*mine, *((name, column(name)) for name, _ in found)))
+                grouped = Project(grouped, (*mine, *itself(name for name, _ in found)))
             branches.append(grouped)
-        node = branches[0]
-        for branch in branches[1:]:
-            node = SetOp("union", True, node, branch)
+        node = union_all(branches)
         known = set(names(node))
         for part in out:
             if not used_outside(part) <= known:

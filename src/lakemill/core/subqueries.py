@@ -22,6 +22,7 @@ from lakemill.core.algebra import (
     column,
     conjuncts,
     expressions,
+    itself,
     names,
     substitute,
     together,
@@ -64,7 +65,7 @@ def semi_join(block: Block, node: Node, part: Expr) -> Node | None:
 def _correlated(block: Block, query: Expr) -> tuple[Node, list[Expr], list[Expr]]:
     """A subquery's rows without the conditions on outer columns, those conditions, and its values."""
     select = query if isinstance(query, exp.Select) else None
-    scope = {**block.outer, **block.scope}
+    scope = block.visible
     if select is None or not _plain(select) or select.find(exp.AggFunc, exp.Window):
         node = block.builder.query(query, scope)
         ours = set(scope.values())
@@ -131,9 +132,7 @@ def _mark(block: Block, node: Node, predicate: Expr) -> tuple[Node, Expr]:
     if not keys:
         raise NotIncremental("SUBQUERY_PREDICATE", "correlate it by an equality", predicate)
     mark = block.builder.fresh("mark")
-    marked = Project(
-        Distinct(Project(rows, tuple(keys))), (*((name, column(name)) for name, _ in keys), (mark, exp.true()))
-    )
+    marked = Project(Distinct(Project(rows, tuple(keys))), (*itself(name for name, _ in keys), (mark, exp.true())))
     found = exp.Coalesce(this=column(mark), expressions=[exp.false()])
     return Join("left", node, marked, together(same)), found
 
