@@ -12,13 +12,11 @@ from typing import Any
 
 import duckdb
 import pytest
-import sqlglot
-from sqlglot.optimizer.qualify import qualify
 
 from lakemill.core.algebra import Node, at, scans, sql
 from lakemill.core.delta import derive
 from lakemill.core.narrow import used_columns
-from lakemill.core.query import build
+from lakemill.core.query import build, qualified
 from lakemill.core.shape import NotIncremental, Volatile
 
 SCHEMA = {
@@ -144,9 +142,7 @@ WHOLE = {
 
 
 def tree_of(query: str) -> Node:
-    parsed = sqlglot.parse_one(query, dialect="duckdb")
-    qualified = qualify(parsed, dialect="duckdb", schema=SCHEMA, db="main", quote_identifiers=False, identify=False)
-    return build(qualified, SOURCES, COLUMNS)  # type: ignore[arg-type]
+    return build(qualified(query, SCHEMA), SOURCES, COLUMNS)
 
 
 def some(rng: Random, high: int) -> str:

@@ -13,11 +13,10 @@ from typing import Any
 import duckdb
 import pytest
 import sqlglot
-from sqlglot.optimizer.qualify import qualify
 
 from lakemill.core.algebra import Node, at, scans, sql
 from lakemill.core.delta import derive
-from lakemill.core.query import build
+from lakemill.core.query import build, qualified
 from tests.fuzz.sandbox import extension
 
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
@@ -54,10 +53,9 @@ def tpch() -> Iterator[duckdb.DuckDBPyConnection]:
 def tree_of(connection: duckdb.DuckDBPyConnection, query: str) -> Node:
     columns = {name: connection.execute(f"DESCRIBE {name}").fetchall() for name in TABLES}
     schema = {"main": {name: {row[0]: row[1] for row in rows} for name, rows in columns.items()}}
-    parsed = sqlglot.parse_one(query, dialect="duckdb")
-    qualified = qualify(parsed, dialect="duckdb", schema=schema, db="main", quote_identifiers=False, identify=False)
     numbers = {f"main.{name}": number for number, name in enumerate(TABLES)}
-    return build(qualified, numbers, {f"main.{name}": [row[0] for row in rows] for name, rows in columns.items()})  # type: ignore[arg-type]
+    own = {f"main.{name}": [row[0] for row in rows] for name, rows in columns.items()}
+    return build(qualified(query, schema), numbers, own)
 
 
 def rounded(values: Any) -> tuple[Any, ...]:

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+import sqlglot
 from sqlglot import exp
+from sqlglot.optimizer.qualify import qualify
 
 from lakemill.core.algebra import (
     Aggregate,
@@ -50,6 +52,7 @@ from lakemill.core.expressions import (
     used_outside,
 )
 from lakemill.core.joins import ordered, pushed
+from lakemill.core.names import MAIN
 from lakemill.core.narrow import narrowed
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.subqueries import joined, semi_join
@@ -363,6 +366,14 @@ class Block:
                 if any(found.table for found in item.find_all(exp.Column)):
                     raise NotIncremental("ORDER_BY_HIDDEN", "order by columns of the SELECT list", item)
         return self.builder.top(self.select, node, dict(zip(given, names(node), strict=True)))
+
+
+def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) -> exp.Query:
+    """A query in DuckDB's SQL, its names resolved and its stars expanded; schema → table → column → type."""
+    parsed = sqlglot.parse_one(text, dialect="duckdb")
+    known: dict[str, object] = {name: dict(tables) for name, tables in schema.items()}
+    found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
+    return cast("exp.Query", found)
 
 
 def build(query: exp.Query, sources: Mapping[str, int], columns: Mapping[str, Sequence[str]]) -> Node:
