@@ -35,7 +35,8 @@ def desk(lake: TestLake) -> Iterator[Desk]:
 def refresh(desk: Desk, table: DynamicTable, held: claims.Claim, expected: int | None) -> None:
     """One row more, as a refresh would publish it."""
     b, lake_table = desk.head(), desk.table()
-    record = RefreshRecord(uuid.uuid4(), table.id, table.name, 1, Trigger.MANUAL, NOON, b=b, fence=held.fence)
+    started = NOON + timedelta(seconds=len(history.history(desk.conn)))
+    record = RefreshRecord(uuid.uuid4(), table.id, table.name, 1, Trigger.MANUAL, started, b=b, fence=held.fence)
     history.save_refresh(desk.conn, record)
 
     def more(cursor, snapshot):
