@@ -61,7 +61,7 @@ def noop(frame: Any) -> None:
 # ---------------------------------------------------------------- questions
 def scan(bench: Bench) -> None:
     """Reading a lake table against reading the same files as plain Parquet; then with 1 % of the rows deleted."""
-    rows = bench.rows * 4  # seconds, so that not Spark's start of a query is measured
+    rows = bench.rows * 10  # seconds, so that not Spark's start of a query is measured
     paths = bench.fill("scanned", rows)
     table, spark = bench.lake.table("scanned"), bench.lake.spark
     schema = spark.read.parquet(reader_path(paths[0])).schema

@@ -12,6 +12,7 @@ import pytest
 import lakemill
 from lakemill.errors import BadArgument, CatalogInconsistent, DeleteInDoubt, UnsupportedLake, UnsupportedType
 from lakemill.lake.scan import Recorded
+from lakemill.spark import inputs, positions
 from lakemill.spark.paths import reader_path, spark_uri
 from tests.conftest import MakeLake, make_lakes
 from tests.story import Story
@@ -47,6 +48,26 @@ def test_deletes_updates_and_time_travel(story: Story) -> None:
         "INSERT INTO t SELECT i, NULL FROM range(50, 60) r(i)",
         "DELETE FROM t",
         "INSERT INTO t VALUES (1, 'again'), (1, 'again')",
+    )
+    story.check()
+
+
+@pytest.mark.parametrize("case_files", [1, 32])
+@pytest.mark.parametrize("crc_bits", [32, 1])
+def test_deletes_in_many_files(story: Story, monkeypatch: pytest.MonkeyPatch, case_files: int, crc_bits: int) -> None:
+    """Few files and many find their words in two ways; files with one checksum are read apart."""
+    monkeypatch.setattr(positions, "_CASE_FILES", case_files)
+    if crc_bits == 1:
+        sums = positions.checksum
+        monkeypatch.setattr(positions, "CHECKSUM_OF_ROW", "crc32(_metadata.file_path) & 1")
+        for module in (positions, inputs):
+            monkeypatch.setattr(module, "checksum", lambda spark, path: sums(spark, path) & 1)
+        monkeypatch.setattr(inputs, "CHECKSUM_OF_ROW", positions.CHECKSUM_OF_ROW)
+    story.tell(
+        "CREATE TABLE t (id INT, v INT)",
+        *(f"INSERT INTO t SELECT i, {file} FROM range({60 + file * 2}) r(i)" for file in range(3)),
+        "DELETE FROM t WHERE (id + v) % 7 = 0",
+        "DELETE FROM t WHERE id >= 60 OR (id = 1 AND v < 3)",
     )
     story.check()
 

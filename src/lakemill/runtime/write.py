@@ -14,8 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-import pyarrow as pa
-
 from lakemill.core.commit import (
     AddFiles,
     DeletePositions,
@@ -202,7 +200,7 @@ def _deletes(attempt: Writing, hits: DataFrame) -> list[Update]:
         if ended:
             positions = positions.where(~positions[FILE_ID].isin(list(ended)))
         if older := [read.file for read in state.plan.deletes if read.file.data_file_id in partly]:
-            owners = {FILE_ID: pa.array([file.data_file_id for file in older], pa.int64())}
+            owners = {FILE_ID: [file.data_file_id for file in older]}
             known = in_delete_files(spark, [file.path for file in older], owners)
             positions = positions.unionByName(known.select(FILE_ID, POSITION))
         staged = write_deletes(positions, state.target, partly, attempt.storage)

@@ -176,10 +176,10 @@ def _deletes(spark: SparkSession, groups: Sequence[Group]) -> DataFrame:
     """Every position that was ever deleted from the sources: the first snapshot without it, and the last with it."""
     known = [(source.file.id, found) for group in groups for source in group.sources for found in source.deleted]
     facts = {
-        _FILE: pa.array([file_id for file_id, _ in known], pa.int64()),
-        _WRITTEN: pa.array([found.stamp for _, found in known], pa.int64()),
-        _AT: pa.array([found.at for _, found in known], pa.int64()),
-        _LAST_SEEN: pa.array([found.last_seen for _, found in known], pa.int64()),
+        _FILE: [file_id for file_id, _ in known],
+        _WRITTEN: [found.stamp for _, found in known],
+        _AT: [found.at for _, found in known],
+        _LAST_SEEN: [found.last_seen for _, found in known],
     }
     frame = in_delete_files(spark, [found.path for _, found in known], facts).where(f"{STAMP} = {_WRITTEN}")
     frame = frame.withColumnRenamed(POSITION, _INDEX)

@@ -25,7 +25,17 @@ from lakemill.errors import BadArgument, CatalogInconsistent
 from lakemill.spark import types
 from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id, by_name, comparable, has_map
 from lakemill.spark.paths import reader_path, spark_uri
-from lakemill.spark.positions import BITS_A, BITS_B, FILE_ID, POSITION, WORD, checksum, deleted_words, is_set, word_of
+from lakemill.spark.positions import (
+    BITS_A,
+    BITS_B,
+    CHECKSUM,
+    CHECKSUM_OF_ROW,
+    FILE_ID,
+    POSITION,
+    checksum,
+    is_set,
+    with_words,
+)
 
 WEIGHT, ROW_ID = "__weight", "__row_id"
 _PATH, _INDEX = "__path", "__index"
@@ -129,8 +139,9 @@ def _read_kind(
         schema, named, constants = by_name(columns, plan.mappings[kind.mapping], kind.stored_as)
         values = [f"__v{i}" for i in range(len(named))]
     frame = spark.read.schema(schema).parquet(*[reader_path(file.path) for file in files])
-    place = [f"_metadata.file_path AS {_PATH}", f"_metadata.row_index AS {_INDEX}"]
-    place = place if kind.deletes or located or constants else []
+    place = [f"_metadata.row_index AS {_INDEX}"] if kind.deletes or located else []
+    place += [f"_metadata.file_path AS {_PATH}"] if located or constants else []
+    place += [f"{CHECKSUM_OF_ROW} AS {CHECKSUM}"] if kind.deletes else []
     if kind.mapping is not None:  # the file's own names could be ours
         aliased = [value.alias(f"__v{i}") for i, value in enumerate(named)]
         frame = frame.select(*aliased, *map(F.expr, place))
@@ -138,7 +149,7 @@ def _read_kind(
         frame = frame.selectExpr("*", *place)
     if located or constants:
         frame = frame.join(F.broadcast(_facts(spark, files, constants)), _PATH)
-    frame, weight = _visible(spark, plan, kind, files, frame)
+    frame, weight = _visible(plan, kind, files, frame)
     for i, (column, _) in enumerate(constants):
         values[columns.index(column)] = F.col(f"__h{i}").cast(types.shown(column))
     own = OWN_ROW_ID if OWN_ROW_ID in schema.names else "NULL"
@@ -162,19 +173,12 @@ def _select(frame: DataFrame, columns: Iterable[tuple[str | Expr, str]]) -> Data
 
 
 # ---------------------------------------------------------------- visibility
-def _visible(
-    spark: SparkSession, plan: ReadPlan, kind: _Kind, files: list[DataFile], frame: DataFrame
-) -> tuple[DataFrame, str]:
+def _visible(plan: ReadPlan, kind: _Kind, files: list[DataFile], frame: DataFrame) -> tuple[DataFrame, str]:
     """The rows whose visibility counts, and the weight of each in SQL."""
     if kind.deletes:
-        words = deleted_words(spark, plan, files, a=kind.at_a, b=kind.at_b)
         # in a file live at both ends, only rows that were deleted or stamped in between have a weight
-        only_deleted = kind.at_a and kind.at_b and not kind.stamped
-        if only_deleted:
-            words = words.where(f"{BITS_A} <> {BITS_B}")
-        frame = frame.withColumn(WORD, F.expr(word_of(_PATH, _INDEX))).join(
-            words, WORD, "inner" if only_deleted else "left"
-        )
+        changed = kind.at_a and kind.at_b and not kind.stamped
+        frame = with_words(frame, plan, files, _INDEX, a=kind.at_a, b=kind.at_b, changed=changed)
     seen_a, seen_b = (
         _seen(kind, live, end, bits) for live, end, bits in ((kind.at_a, plan.a, BITS_A), (kind.at_b, plan.b, BITS_B))
     )
