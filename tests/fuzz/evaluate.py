@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STAMP = "_ducklake_internal_snapshot_id"
 _FIELD_ID = b"PARQUET:field_id"
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_HIVE_NULLS = ("__HIVE_DEFAULT_PARTITION__", "NULL")
 
 
 class Evaluator:
@@ -142,8 +142,10 @@ class Evaluator:
     def _hive(self, path: str, source: str, column: Column) -> Hashable:
         for part in path.split("/"):
             name, equals, text = part.partition("=")
-            if equals and unquote(name) == source:
-                return None if text == _HIVE_NULL else canonical(column, self._parse(column.type, unquote(text)))
+            if equals and name == source:
+                if text in _HIVE_NULLS or (not text and column.type not in ("varchar", "json")):
+                    return None
+                return canonical(column, self._parse(column.type, unquote(text)))
         raise AssertionError(f"{path} has no {source}")
 
 

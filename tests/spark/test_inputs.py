@@ -291,6 +291,26 @@ def test_partitions_and_added_files(story: Story, tmp_path: Path) -> None:
     story.check()
 
 
+def test_values_that_only_folders_hold(story: Story, tmp_path: Path) -> None:
+    """DuckDB writes the text NULL as it is and reads it as no value; an empty number is none either."""
+    story.tell("CREATE TABLE t (id BIGINT, s VARCHAR, n INT, d DATE)")
+    folders = [
+        "s=NULL/n=null/d=Null",
+        "s=__HIVE_DEFAULT_PARTITION__/n=__HIVE_DEFAULT_PARTITION__/d=__HIVE_DEFAULT_PARTITION__",
+        "s=/n=/d=",
+        "s=%4EULL/n=7/d=2024-02-29",
+        "s=__hive_default_partition__/n=8/d=1582-10-10",
+        "s=a=b/S=c/s=d%2F%20%/s=e/n=9/n=10/d=2024-01-01",
+        "s=f\\g/n=11/d=2024-01-01",
+    ]
+    for number, folder in enumerate(folders):
+        file = tmp_path / str(number) / folder / "s=x.parquet"
+        file.parent.mkdir(parents=True)
+        story.main.execute(f"COPY (SELECT {number}::BIGINT AS id) TO '{file}' (FORMAT parquet)")
+        story.tell(f"CALL ducklake_add_data_files('lake', 't', '{file}', hive_partitioning => true)")
+    story.check()
+
+
 def test_odd_names(begin: Callable[..., Story]) -> None:
     story = begin("ma in.t%20 *?", flags={"lake.data_path": "da ta%20{x}[1]é"})
     story.main.execute('CREATE SCHEMA "ma in"')

@@ -39,7 +39,7 @@ from lakemill.spark.positions import (
 
 WEIGHT, ROW_ID = "__weight", "__row_id"
 _PATH, _INDEX = "__path", "__index"
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_HIVE_NULL, _TEXTS = "__HIVE_DEFAULT_PARTITION__", ("varchar", "json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,16 +206,20 @@ def _facts(spark: SparkSession, files: Sequence[DataFile], constants: Sequence[t
         FILE_ID: pa.array([file.id for file in files], pa.int64()),
         "__row_id_start": pa.array([file.row_id_start for file in files], pa.int64()),
     }
-    for index, (_, source) in enumerate(constants):
-        columns[f"__h{index}"] = pa.array([_hive_value(file.path, source) for file in files], pa.string())
+    for index, (column, source) in enumerate(constants):
+        columns[f"__h{index}"] = pa.array([_hive_value(file.path, source, column) for file in files], pa.string())
     return spark.createDataFrame(pa.table(columns))
 
 
-def _hive_value(path: str, name: str) -> str | None:
-    for part in path.split("/"):
-        key, equals, value = part.partition("=")
-        if equals and key.lower() == name.lower():
-            return None if value == _HIVE_NULL else unquote(value)
+def _hive_value(path: str, name: str, column: Column) -> str | None:
+    """What the path says of a column, by DuckDB's rules: ``NULL`` is no text, and nothing is one only as text."""
+    for folder in path.replace("\\", "/").split("/")[:-1]:
+        key, _, value = folder.partition("=")
+        if key != name or folder.count("=") != 1:
+            continue
+        if value == _HIVE_NULL or value.upper() == "NULL" or (not value and column.type not in _TEXTS):
+            return None
+        return unquote(value)
     raise CatalogInconsistent(f"the path {path} has no value for its partition column {name!r}")
 
 
