@@ -7,7 +7,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── UserError            never retried: somebody must change something            exit 2
     │   ├── BadSettings · BadArgument · UnknownTable · UnknownColumn · UnknownSnapshot · SqlFailed
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
-    │   ├── WrongType · UnsupportedType · UnsupportedLake · UnsupportedVersion
+    │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
     │   └── LakeExists · NoLake · Unwritable · UnknownBucket · MissingPart
     ├── HistoryError         the past can't be used: read it all again                exit 3
     │   ├── SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
@@ -117,6 +117,11 @@ class WrongType(UserError):
 class UnsupportedType(UserError):
     code = "UNSUPPORTED_TYPE"
     default_remedy = "read this table with DuckDB, or store the column in a supported type"
+
+
+class UnsupportedSql(UserError):
+    code = "UNSUPPORTED_SQL"
+    default_remedy = "write it with functions that DuckDB and Spark share"
 
 
 class UnsupportedLake(UserError):

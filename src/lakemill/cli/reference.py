@@ -252,6 +252,7 @@ MEANINGS: Mapping[str, str] = {
     "HAS_DEPENDENTS": "Other dynamic tables read this one; the message names them.",
     "WRONG_TYPE": "A value or column can't become the table's type without loss.",
     "UNSUPPORTED_TYPE": "A column's type has no exact equivalent in Spark; DuckDB can read it.",
+    "UNSUPPORTED_SQL": "A part of a query that Spark might answer differently than DuckDB; the place is where it stands.",
     "UNSUPPORTED_LAKE": "The lake uses what Lakemill does not read: another format, encryption, puffin deletes.",
     "UNSUPPORTED_VERSION": "PostgreSQL is too old, or the database was made by a newer Lakemill.",
     "LAKE_EXISTS": "There is a lake already where a new one should be made.",

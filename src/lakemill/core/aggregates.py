@@ -1,0 +1,194 @@
+"""Aggregates and window functions that both engines answer alike.
+
+A template marks with ``{over}`` where each call of an aggregate ends: there its FILTER or its window is written. What
+depends on the order in which rows arrive (first, any_value, a list without ORDER BY, ties of arg_max or mode) has no
+answer that two engines share, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lakemill.core import ducktypes as t
+from lakemill.core.casts import implicit
+from lakemill.core.functions import Call
+from lakemill.core.value import Value, cast_sql
+
+Rule = Callable[[Call], Value]
+OVER = "{over}"
+
+
+def _argument(call: Call) -> Value:
+    if len(call.args) != 1:
+        raise call.refuse(f"{call.node.sql('duckdb')} with {len(call.args)} arguments is not known", "give it one")
+    return call.args[0]
+
+
+def _distinct(call: Call) -> str:
+    return "DISTINCT " if call.node.this is not None and type(call.node.this).__name__ == "Distinct" else ""
+
+
+def _count(call: Call) -> Value:
+    if not call.args:
+        return Value(f"count(*){OVER}", t.BIGINT)
+    if len(call.args) > 1:
+        raise call.refuse("count takes one argument", "write count(DISTINCT (a, b))")
+    return Value(f"count({_distinct(call)}{call.args[0].sql}){OVER}", t.BIGINT)
+
+
+def _sum(call: Call) -> Value:
+    value, distinct = _argument(call), _distinct(call)
+    if t.floating(value.type):
+        return Value(f"sum({distinct}{cast_sql(value.sql, t.DOUBLE)}){OVER}", t.DOUBLE)
+    if value.type.name == "DECIMAL":
+        to = t.decimal(t.MOST_DIGITS, value.type.scale)
+        return Value(cast_sql(f"sum({distinct}{value.sql}){OVER}", to), to)
+    return Value(cast_sql(whole_sum(call, value, distinct), t.HUGEINT), t.HUGEINT)
+
+
+def whole_sum(call: Call, value: Value, distinct: str) -> str:
+    """The exact sum of integers: of small ones as BIGINT, which is quick."""
+    if value.type == t.BOOLEAN:
+        value = Value(cast_sql(value.sql, t.INTEGER), t.INTEGER)
+    if value.type == t.NULL or not t.integer(value.type):
+        raise call.refuse(f"sum of {value.type}", "sum numbers")
+    wide = value.type.name in ("BIGINT", "UINTEGER", "UBIGINT", "HUGEINT")
+    return f"sum({distinct}{cast_sql(value.sql, t.decimal(20, 0)) if wide else value.sql}){OVER}"
+
+
+def _avg(call: Call) -> Value:
+    """DuckDB's is a DOUBLE of an exact sum, Spark's a rounded decimal or a sum of DOUBLEs."""
+    value, distinct = _argument(call), _distinct(call)
+    if t.floating(value.type):
+        return Value(f"avg({distinct}{cast_sql(value.sql, t.DOUBLE)}){OVER}", t.DOUBLE)
+    total = f"sum({distinct}{value.sql}){OVER}" if value.type.name == "DECIMAL" else whole_sum(call, value, distinct)
+    return Value(f"try_divide({cast_sql(total, t.DOUBLE)}, count({distinct}{value.sql}){OVER})", t.DOUBLE)
+
+
+def _extreme(function: str) -> Rule:
+    def rule(call: Call) -> Value:
+        value = _argument(call)
+        if not t.comparable(value.type) or value.type == t.NULL:
+            raise call.refuse(f"{function} of {value.type}", "take it of a part")
+        return Value(
+            f"{function}({implicit(value, t.VARCHAR, call.node).sql if t.text(value.type) else value.sql}){OVER}",
+            t.VARCHAR if t.text(value.type) else value.type,
+        )
+
+    return rule
+
+
+def _truth(function: str) -> Rule:
+    def rule(call: Call) -> Value:
+        value = _argument(call)
+        if value.type != t.BOOLEAN:
+            raise call.refuse(f"{function} of {value.type}", "give it a condition")
+        return Value(f"{function}({value.sql}){OVER}", t.BOOLEAN)
+
+    return rule
+
+
+def _count_if(call: Call) -> Value:
+    value = _argument(call)
+    if value.type != t.BOOLEAN:
+        raise call.refuse(f"count_if of {value.type}", "give it a condition")
+    return Value(cast_sql(f"count_if({value.sql}){OVER}", t.HUGEINT), t.HUGEINT)
+
+
+def _spread(function: str) -> Rule:
+    def rule(call: Call) -> Value:
+        value = _argument(call)
+        if not t.numeric(value.type):
+            raise call.refuse(f"{function} of {value.type}", "give it numbers")
+        return Value(f"{function}({cast_sql(value.sql, t.DOUBLE)}){OVER}", t.DOUBLE)
+
+    return rule
+
+
+def _bits(function: str) -> Rule:
+    def rule(call: Call) -> Value:
+        value = _argument(call)
+        if not t.signed(value.type) or value.type == t.HUGEINT:
+            raise call.refuse(f"{function} of {value.type}", "cast it to BIGINT")
+        return Value(f"{function}({value.sql}){OVER}", value.type)
+
+    return rule
+
+
+AGGREGATES: Mapping[str, Rule] = {
+    "Count": _count,
+    "Sum": _sum,
+    "Avg": _avg,
+    "mean": _avg,
+    "Min": _extreme("min"),
+    "Max": _extreme("max"),
+    "LogicalAnd": _truth("bool_and"),
+    "LogicalOr": _truth("bool_or"),
+    "CountIf": _count_if,
+    "Stddev": _spread("stddev_samp"),
+    "StddevSamp": _spread("stddev_samp"),
+    "StddevPop": _spread("stddev_pop"),
+    "Variance": _spread("var_samp"),
+    "VariancePop": _spread("var_pop"),
+    "BitwiseAndAgg": _bits("bit_and"),
+    "BitwiseOrAgg": _bits("bit_or"),
+    "BitwiseXorAgg": _bits("bit_xor"),
+}
+
+
+# ---------------------------------------------------------------- windows
+def _ranking(function: str, result: t.Type) -> Rule:
+    return lambda call: Value(cast_sql(f"{function}(){OVER}", result), result)
+
+
+def _neighbour(function: str) -> Rule:
+    def rule(call: Call) -> Value:
+        value = call.args[0]
+        if value.type in (t.NULL, t.STRING_LITERAL):
+            raise call.refuse(f"{function} of a constant", "give it a column")
+        steps = call.args[1].constant if len(call.args) > 1 else 1
+        if not isinstance(steps, int):
+            raise call.refuse(f"{function} by a number that is no constant", "write the number")
+        rest = [str(steps)]
+        if len(call.args) > 2:
+            rest.append(implicit(call.args[2], value.type, call.node).sql)
+        return Value(f"{function}({', '.join([value.sql, *rest])}){OVER}", value.type)
+
+    return rule
+
+
+def _ntile(call: Call) -> Value:
+    if not isinstance(call.args[0].constant, int):
+        raise call.refuse("ntile of a number that is no constant", "write the number")
+    return Value(cast_sql(f"ntile({call.args[0].sql}){OVER}", t.BIGINT), t.BIGINT)
+
+
+def _of_frame(function: str) -> Rule:
+    def rule(call: Call) -> Value:
+        value = call.args[0]
+        if value.type in (t.NULL, t.STRING_LITERAL):
+            raise call.refuse(f"{function} of a constant", "give it a column")
+        rest = ""
+        if function == "nth_value":
+            number = call.args[1].constant
+            if not isinstance(number, int) or number < 1:
+                raise call.refuse("nth_value takes a constant from 1 up", "write the number")
+            rest = f", {number}"
+        return Value(f"{function}({value.sql}{rest}){OVER}", value.type)
+
+    return rule
+
+
+WINDOWS: Mapping[str, Rule] = {
+    "RowNumber": _ranking("row_number", t.BIGINT),
+    "Rank": _ranking("rank", t.BIGINT),
+    "DenseRank": _ranking("dense_rank", t.BIGINT),
+    "PercentRank": _ranking("percent_rank", t.DOUBLE),
+    "CumeDist": _ranking("cume_dist", t.DOUBLE),
+    "Ntile": _ntile,
+    "Lag": _neighbour("lag"),
+    "Lead": _neighbour("lead"),
+    "FirstValue": _of_frame("first_value"),
+    "LastValue": _of_frame("last_value"),
+    "NthValue": _of_frame("nth_value"),
+}

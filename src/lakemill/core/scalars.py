@@ -1,0 +1,371 @@
+"""One expression of a query in Spark's words, from its leaves up: columns, constants, casts, CASE, calls, windows.
+
+``core/dialect`` knows the relations and asks here for everything inside them. A subquery is handed back to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from lakemill.core import ducktypes as t
+from lakemill.core.aggregates import AGGREGATES, OVER, WINDOWS
+from lakemill.core.algebra import Expr
+from lakemill.core.casts import explicit, implicit
+from lakemill.core.ducktypes import Type, quote
+from lakemill.core.functions import NUMBERS, Call, Rule, struct_field, unified
+from lakemill.core.names import fold
+from lakemill.core.operators import OPERATORS, compared, truth
+from lakemill.core.texts import TEXTS
+from lakemill.core.times import TIMES
+from lakemill.core.value import Refused, Value, cast_sql, string
+
+SCALARS: Mapping[str, Rule] = {**OPERATORS, **NUMBERS, **TEXTS, **TIMES}
+FORMS = (
+    "Cast",
+    "TryCast",
+    "Case",
+    "If",
+    "Bracket",
+    "Dot",
+    "Struct",
+    "Escape",
+    "Window",
+    "Filter",
+    "Exists",
+    "Subquery",
+)
+"""What has a form of its own here, beside functions and operators."""
+KNOWN = frozenset({*SCALARS, *AGGREGATES, *WINDOWS, *FORMS})
+# What sqlglot notes about a node without changing what it says in DuckDB
+_NOTES = {
+    "typed", "safe", "coalesce", "big_int", "is_left", "position", "negate", "single_replace", "null_if_pos_overflow",
+    "ignore_nulls", "date_part_boundary", "charset", "value_constructor", "copy", "nulls_first", "abbreviated",
+}  # fmt: skip
+_REMEDIES = {
+    "First": "use min or max, or row_number() with an order that leaves no ties",
+    "Last": "use min or max, or row_number() with an order that leaves no ties",
+    "AnyValue": "use min or max",
+    "ArgMax": "ties have no one answer: use row_number() with an order that leaves no ties",
+    "ArgMin": "ties have no one answer: use row_number() with an order that leaves no ties",
+    "Mode": "ties have no one answer: count, and use row_number() with an order that leaves no ties",
+    "Tuple": "compare the columns one by one, with AND",
+    "Collate": "compare lower(…) of both sides",
+}
+
+
+@dataclass(slots=True)
+class Scope:
+    """The columns that an expression can name: by alias of their relation, and by name alone."""
+
+    relations: list[tuple[str, dict[str, tuple[str, Type]]]] = field(default_factory=list)
+    outer: Scope | None = None
+
+    def add(self, alias: str, columns: Mapping[str, Type]) -> None:
+        self.relations.append((fold(alias), {fold(name): (name, type_) for name, type_ in columns.items()}))
+
+    def find(self, table: str, name: str) -> Value | None:
+        for alias, columns in self.relations:
+            if (not table or alias == fold(table)) and (known := columns.get(fold(name))) is not None:
+                shown = f"{quote(alias)}.{quote(known[0])}" if table else quote(known[0])
+                return Value(shown, known[1])
+        return self.outer.find(table, name) if self.outer is not None else None
+
+
+def key(node: Expr) -> str:
+    """The name under which an allow-list has a node."""
+    return node.name.lower() if isinstance(node, exp.Anonymous) else type(node).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Expressions:
+    """``query`` translates a subquery: its text, and its columns."""
+
+    scope: Scope
+    query: Callable[[Expr, Scope], tuple[str, dict[str, Type]]]
+
+    def value(self, node: Expr) -> Value:
+        form = _FORMS.get(type(node))
+        if form is not None:
+            return form(self, node)
+        if (rule := SCALARS.get(key(node))) is not None:
+            return rule(self._call(node))
+        if key(node) in AGGREGATES:
+            return self._aggregate(node, "")
+        raise self._unknown(node)
+
+    def condition(self, node: Expr) -> str:
+        return truth(self.value(node), Call(node, []))
+
+    def _unknown(self, node: Expr) -> Refused:
+        name = key(node)
+        told = node.sql("duckdb")
+        if name in WINDOWS:
+            return Refused(node, f"{told} stands without OVER", "add OVER (…)")
+        remedy = _REMEDIES.get(name, "write it with functions that both engines share (docs: SQL that both read)")
+        return Refused(node, f"{told}: DuckDB and Spark are not known to give the same answer for it", remedy)
+
+    def _call(self, node: Expr) -> Call:
+        values = []
+        for name in node.arg_types:
+            part = node.args.get(name)
+            for each in part if isinstance(part, list) else [part]:
+                if isinstance(each, exp.Var | exp.DataType | exp.Star):
+                    continue
+                if isinstance(each, exp.Distinct):
+                    values += [self._tuple(inner) for inner in each.expressions]
+                elif isinstance(each, exp.Expr):
+                    values.append(self.value(each))
+                elif each and name not in _NOTES and name != "this":
+                    raise Refused(node, f"{node.sql('duckdb')}: {name} is not translated", "leave it out")
+        if isinstance(node, exp.UnixToTime):
+            values = values[:1]
+        return Call(node, values)
+
+    def _tuple(self, node: Expr) -> Value:
+        """``count(DISTINCT (a, b))``: a row is something, also where all of it is NULL."""
+        if isinstance(node, exp.Tuple):
+            values = [self.value(each) for each in node.expressions]
+            return Value(f"struct({', '.join(value.sql for value in values)})", Type("STRUCT"))
+        return self.value(node)
+
+    # ------------------------------------------------------------ leaves
+    def _column(self, node: Expr) -> Value:
+        parts = [part.name for part in node.parts] if isinstance(node, exp.Column) else [node.name]
+        for split in (1, 2) if len(parts) > 1 else (1,):
+            table, name, rest = (
+                (parts[0], parts[1], parts[2:]) if split == 1 and len(parts) > 1 else ("", parts[0], parts[1:])
+            )
+            found = self.scope.find(table, name)
+            if found is None and len(parts) > 2 and split == 1:  # schema.table.column
+                found, rest = self.scope.find(parts[-2], parts[-1]), []
+            if found is not None:
+                for step in rest:
+                    found = struct_field(found, step, node)
+                return found
+        raise Refused(node, f"there is no column {node.sql('duckdb')} here", "name a column of the query's tables")
+
+    def _literal(self, node: Expr) -> Value:
+        text = str(node.this)
+        if node.is_string:
+            return Value(string(text), t.STRING_LITERAL, text)
+        text = text.replace("_", "")
+        if re.fullmatch(r"\d+", text):
+            type_ = t.literal_type(int(text))
+            shown = {"INTEGER": text, "BIGINT": f"{text}L"}.get(type_.name) or cast_sql(f"{text}BD", type_)
+            return Value(shown, type_, int(text))
+        if re.fullmatch(r"\d*\.\d*", text):
+            whole, fraction = text.split(".")
+            type_ = t.decimal(max(len(whole) + len(fraction), 1), len(fraction))
+            return Value(cast_sql(f"{whole or 0}.{fraction or 0}BD", type_), type_)
+        return Value(f"{text}D", t.DOUBLE)
+
+    def _placeholder(self, node: Expr) -> Value:
+        return Value(f":{node.name}", t.VARCHAR)
+
+    # ------------------------------------------------------------ forms
+    def _cast(self, node: Expr) -> Value:
+        to = t.of(node.args["to"])
+        if to is None or node.args.get("format"):
+            raise Refused(node, f"{node.args['to'].sql('duckdb')} is a type that Spark does not share", "use another")
+        inner = node.this
+        if isinstance(inner, exp.Placeholder):
+            return Value(cast_sql(f":{inner.name}", to), to)
+        if to == t.BIGINT and isinstance(inner, exp.Sum) and not isinstance(node, exp.TryCast):
+            quick = self._quick_sum(inner)
+            if quick is not None:
+                return quick
+        return explicit(self.value(inner), to, node, safe=isinstance(node, exp.TryCast))
+
+    def _quick_sum(self, node: Expr) -> Value | None:
+        """A sum of integers that is wanted as BIGINT needs no decimal on the way: weights of every delta are such."""
+        if isinstance(node.this, exp.Distinct):
+            return None
+        value = self.value(node.this)
+        if t.signed(value.type) and value.type != t.HUGEINT:
+            return Value(f"sum({cast_sql(value.sql, t.BIGINT)})", t.BIGINT)
+        return None
+
+    def _case(self, node: Expr) -> Value:
+        branches = node.args["ifs"]
+        subject = self.value(node.this) if node.this is not None else None
+        conditions = []
+        for branch in branches:
+            if subject is None:
+                conditions.append(self.condition(branch.this))
+            else:
+                conditions.append(compared("=")(Call(branch, [subject, self.value(branch.this)])).sql)
+        results = [self.value(branch.args["true"]) for branch in branches]
+        default = node.args.get("default")
+        values = unified([*results, *([self.value(default)] if default is not None else [])], node)
+        return _chosen(conditions, values)
+
+    def _if(self, node: Expr) -> Value:
+        results = [self.value(node.args[part]) for part in ("true", "false") if node.args.get(part) is not None]
+        return _chosen([self.condition(node.this)], unified(results, node))
+
+    def _bracket(self, node: Expr) -> Value:
+        value = self.value(node.this)
+        (index,) = node.expressions if len(node.expressions) == 1 else (None,)
+        if isinstance(index, exp.Literal) and index.is_string:
+            return struct_field(value, index.name, node)
+        number = _number(index)
+        if value.type.name != "LIST" or number is None:
+            raise Refused(
+                node, f"{node.sql('duckdb')} is not translated", "use a constant place of a list, or substring"
+            )
+        place = number + 1  # sqlglot counts from zero
+        if place == 0:
+            return Value(f"CAST(NULL AS {t.spark(value.type.element)})", value.type.element)
+        return Value(f"try_element_at({value.sql}, {place})", value.type.element)
+
+    def _dot(self, node: Expr) -> Value:
+        return struct_field(self.value(node.this), node.expression.name, node)
+
+    def _struct(self, node: Expr) -> Value:
+        parts, fields = [], []
+        for part in node.expressions:
+            if not isinstance(part, exp.PropertyEQ):
+                raise self._unknown(node)
+            value = self.value(part.expression)
+            value = implicit(value, t.VARCHAR, node) if value.type == t.STRING_LITERAL else value
+            parts += [string(part.this.name), value.sql]
+            fields.append((part.this.name, value.type))
+        return Value(f"named_struct({', '.join(parts)})", Type("STRUCT", fields=tuple(fields)))
+
+    def _escape(self, node: Expr) -> Value:
+        inner = node.this
+        if not isinstance(inner, exp.Like | exp.ILike):
+            raise self._unknown(node)
+        call = self._call(inner)
+        return SCALARS[key(inner)](Call(inner, [*call.args, self.value(node.expression)]))
+
+    # ------------------------------------------------------------ aggregates, windows
+    def _aggregate(self, node: Expr, over: str) -> Value:
+        value = AGGREGATES[key(node)](self._call(node))
+        return Value(value.sql.replace(OVER, over), value.type)
+
+    def _filter(self, node: Expr) -> Value:
+        if key(node.this) not in AGGREGATES:
+            raise self._unknown(node.this)
+        return self._aggregate(node.this, f" FILTER (WHERE {self.condition(node.expression.this)})")
+
+    def _window(self, node: Expr) -> Value:
+        function, nulls = node.this, ""
+        if isinstance(function, exp.IgnoreNulls | exp.RespectNulls):
+            nulls = " IGNORE NULLS" if isinstance(function, exp.IgnoreNulls) else ""
+            function = function.this
+        name = key(function)
+        rule = WINDOWS.get(name) or AGGREGATES.get(name)
+        if rule is None:
+            raise self._unknown(function)
+        if node.args.get("alias") is not None:
+            raise Refused(node, "a named window is not translated", "write the window out")
+        if isinstance(function.this, exp.Distinct):
+            raise Refused(node, "DISTINCT in a window is not known to Spark", "aggregate in a subquery")
+        value = rule(self._call(function))
+        return Value(value.sql.replace(OVER, f"{nulls} OVER ({self._window_parts(node)})"), value.type)
+
+    def _window_parts(self, node: Expr) -> str:
+        parts = []
+        if partition := node.args.get("partition_by"):
+            parts.append("PARTITION BY " + ", ".join(self.grouped(each).sql for each in partition))
+        if order := node.args.get("order"):
+            parts.append("ORDER BY " + ", ".join(self.ordered(each) for each in order.expressions))
+        if spec := node.args.get("spec"):
+            parts.append(self._frame(spec, node))
+        return " ".join(parts)
+
+    def _frame(self, spec: Expr, node: Expr) -> str:
+        kind = str(spec.args.get("kind") or "")
+        ends = []
+        for end in ("start", "end"):
+            bound, side = spec.args.get(end), spec.args.get(f"{end}_side")
+            if bound is None:
+                bound, side = "CURRENT ROW", None
+            if not isinstance(bound, str):
+                number = _number(bound)
+                if number is None or number < 0 or kind != "ROWS":
+                    raise Refused(node, "a frame by values or by a computed number is not translated", "use ROWS")
+                bound = str(number)
+            ends.append(f"{bound} {side or ''}".strip())
+        if spec.args.get("exclude") or kind not in ("ROWS", "RANGE"):
+            raise Refused(node, f"a frame of {kind} or with EXCLUDE is not translated", "use ROWS or RANGE")
+        return f"{kind} BETWEEN {ends[0]} AND {ends[1]}"
+
+    # ------------------------------------------------------------ keys
+    def grouped(self, node: Expr) -> Value:
+        """A key of GROUP BY, PARTITION BY or ORDER BY: of a type that both engines compare alike."""
+        value = self.value(node)
+        if not t.comparable(value.type):
+            raise Refused(node, f"{value.type} is not compared alike in both engines", "use its parts as keys")
+        return value
+
+    def ordered(self, node: Expr) -> str:
+        """An item of ORDER BY, with the place of NULLs said: the engines' defaults differ."""
+        inner = node.this if isinstance(node, exp.Ordered) else node
+        direction = "DESC" if node.args.get("desc") else "ASC"
+        return f"{self.grouped(inner).sql} {direction} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
+
+    # ------------------------------------------------------------ subqueries
+    def _exists(self, node: Expr) -> Value:
+        text, _ = self.query(node.this, self.scope)
+        return Value(f"EXISTS ({text})", t.BOOLEAN)
+
+    def _scalar(self, node: Expr) -> Value:
+        text, columns = self.query(node.this, self.scope)
+        if len(columns) != 1:
+            raise Refused(node, "a subquery that stands for a value has one column", "select one column")
+        return Value(f"({text})", next(iter(columns.values())))
+
+    def _in(self, node: Expr) -> Value:
+        inner = node.args.get("query")
+        if inner is None:
+            if node.args.get("unnest") or node.args.get("field"):
+                raise self._unknown(node)
+            return SCALARS["In"](Call(node, [self.value(node.this), *(self.value(each) for each in node.expressions)]))
+        text, columns = self.query(inner.unnest(), self.scope)
+        value = self.value(node.this)
+        (type_,) = columns.values() if len(columns) == 1 else (None,)
+        if type_ is None or not t.comparable(type_) or t.common(value.type, type_) != type_:
+            raise Refused(node, f"{value.type} is looked for among {type_}", f"cast it to {type_}")
+        return Value(f"({implicit(value, type_, node).sql} IN ({text}))", t.BOOLEAN)
+
+
+def _chosen(conditions: list[str], values: list[Value]) -> Value:
+    parts = [f"WHEN {one} THEN {value.sql}" for one, value in zip(conditions, values, strict=False)]
+    rest = f" ELSE {values[-1].sql}" if len(values) > len(conditions) else ""
+    return Value(f"CASE {' '.join(parts)}{rest} END", values[0].type)
+
+
+def _number(node: object) -> int | None:
+    if isinstance(node, exp.Neg) and (inner := _number(node.this)) is not None:
+        return -inner
+    return int(node.name) if isinstance(node, exp.Literal) and node.is_int else None
+
+
+_FORMS: Mapping[type, Callable[[Expressions, Expr], Value]] = {
+    exp.Column: Expressions._column,
+    exp.Literal: Expressions._literal,
+    exp.Null: lambda _, node: Value("NULL", t.NULL),
+    exp.Boolean: lambda _, node: Value("TRUE" if node.this else "FALSE", t.BOOLEAN),
+    exp.Placeholder: Expressions._placeholder,
+    exp.Paren: lambda self, node: self.value(node.this),
+    exp.Alias: lambda self, node: self.value(node.this),
+    exp.Cast: Expressions._cast,
+    exp.TryCast: Expressions._cast,
+    exp.Case: Expressions._case,
+    exp.If: Expressions._if,
+    exp.Bracket: Expressions._bracket,
+    exp.Dot: Expressions._dot,
+    exp.Struct: Expressions._struct,
+    exp.Escape: Expressions._escape,
+    exp.Filter: Expressions._filter,
+    exp.Window: Expressions._window,
+    exp.Exists: Expressions._exists,
+    exp.Subquery: Expressions._scalar,
+    exp.In: Expressions._in,
+}
