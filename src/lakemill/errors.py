@@ -7,10 +7,11 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── UserError            never retried: somebody must change something            exit 2
     │   ├── BadSettings · BadArgument · UnknownTable · UnknownColumn · UnknownSnapshot · SqlFailed
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
+    │   ├── NotIncrementable · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
     │   └── LakeExists · NoLake · Unwritable · UnknownBucket · MissingPart
     ├── HistoryError         the past can't be used: read it all again                exit 3
-    │   ├── SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
+    │   ├── StrictRefused · SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
     │   └── DeleteInDoubt · CatalogInconsistent · DeltaInconsistent
     ├── ConflictError        somebody else was first: plan again                      exit 4
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
@@ -89,6 +90,25 @@ class BadStatement(UserError):
     code = "BAD_STATEMENT"
 
 
+class NotIncrementable(UserError):
+    code = "NOT_INCREMENTAL"
+    default_remedy = "write REFRESH_MODE = AUTO, or FULL"
+
+
+class OutputChanged(UserError):
+    code = "OUTPUT_CHANGED"
+    default_remedy = "CREATE OR REPLACE it"
+
+
+class RefreshFailed(UserError):
+    code = "REFRESH_FAILED"
+
+
+class UpstreamFailed(UserError):
+    code = "UPSTREAM_FAILED"
+    default_remedy = "see `lakemill history` for what went wrong there"
+
+
 class UnknownDynamicTable(UserError):
     code = "UNKNOWN_DYNAMIC_TABLE"
     default_remedy = "list them with SHOW DYNAMIC TABLES"
@@ -162,6 +182,11 @@ class HistoryError(LakemillError):
     retry = Retry.REPLAN
     exit_code = 3
     default_remedy = "read the table at its newest snapshot instead of a delta"
+
+
+class StrictRefused(HistoryError):
+    code = "STRICT_REFUSED"
+    default_remedy = "REFRESH … FULL loads it anew"
 
 
 class SnapshotGone(HistoryError):

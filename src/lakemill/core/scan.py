@@ -88,6 +88,17 @@ class TableAt:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """A view of the lake: its query as text, and the names of its columns where it was given some, as text too."""
+
+    id: int
+    schema: str
+    name: str
+    sql: str
+    aliases: str
+
+
+@dataclass(frozen=True, slots=True)
 class InlinedRows:
     """Rows that live in the catalog: text as PostgreSQL holds it, with the columns of their schema version."""
 
@@ -134,6 +145,21 @@ class ReadPlan:
     @property
     def rows_to_read(self) -> int:
         return sum(read.file.rows for read in self.files) + sum(len(inlined.rows) for inlined in self.inlined_rows)
+
+    @property
+    def rows_changed(self) -> int:
+        """How many rows a delta can hold at most: of a file that is live at both ends only what was deleted meanwhile.
+
+        Where rows carry stamps it says more than there are.
+        """
+        both = {read.file.id for read in self.files if read.at_a and read.at_b and read.file.partial_max is None}
+        total = sum(read.file.rows for read in self.files if read.file.id not in both)
+        for delete in self.deletes:
+            if delete.file.data_file_id in both:
+                at_a, at_b = (cut != NONE_DELETED for cut in (delete.cut_a, delete.cut_b))
+                total += delete.file.positions * (at_b - at_a) if at_a != at_b else delete.file.positions
+        total += sum(delete.data_file_id in both for delete in self.inlined_deletes)
+        return max(total, 0) + sum(len(inlined.rows) for inlined in self.inlined_rows)
 
     @property
     def bytes_to_read(self) -> int:

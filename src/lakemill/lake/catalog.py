@@ -17,7 +17,7 @@ from psycopg import sql
 
 from lakemill.core.changes import kinds_for, parse_changes
 from lakemill.core.prune import Condition
-from lakemill.core.scan import DataFile, DeleteFile, InlinedDelete, InlinedRows, Snapshot, TableAt
+from lakemill.core.scan import DataFile, DeleteFile, InlinedDelete, InlinedRows, Snapshot, TableAt, View
 from lakemill.core.schema import Column, NameMap, build_columns, build_name_map
 from lakemill.core.timing import Labels, WrittenBy
 from lakemill.errors import NoLake, SnapshotGone, UnknownSnapshot, UnknownTable, UnsupportedLake
@@ -79,6 +79,13 @@ class Catalog:
         rows = self._all("labels", first=first, last=last)
         return Labels({snapshot: kinds_for(parse_changes(text), table_id) for snapshot, text in rows})
 
+    def touched(self, a: int, b: int) -> frozenset[int] | None:
+        """The tables that the commits of (a, b] name; None where one of them no longer says what it did."""
+        rows = self._all("changes_since", a=a, b=b)
+        if len(rows) != b - a or any(text is None for _, text in rows):
+            return None
+        return frozenset(c.table_id for _, text in rows for c in parse_changes(text) if c.table_id is not None)
+
     def written_by(self, file_id: int) -> WrittenBy:
         """The commit that wrote a file: the first snapshot whose next_file_id exceeds its id."""
         return WrittenBy(*self._one("written_by", file=file_id))
@@ -99,6 +106,16 @@ class Catalog:
         table_id, uuid, schema_id, schema, name, path = row
         (version,) = self._one("columns_version", table=table_id, at=at)
         return TableAt(table_id, uuid, schema_id, schema, name, path, self.columns(table_id, at), version)
+
+    def schema_id(self, schema: str, at: int) -> int:
+        row = self._one("schema_by_name", schema=schema, at=at)
+        if row is None:
+            raise UnknownTable(f"there is no schema {schema}", remedy="make it with CREATE SCHEMA")
+        return int(row[0])
+
+    def view(self, schema: str, name: str, at: int) -> View | None:
+        row = self._one("view_by_name", schema=schema, name=name, at=at)
+        return None if row is None else View(*row)
 
     def columns(self, table_id: int, at: int) -> tuple[Column, ...]:
         return build_columns(self._all("columns", table=table_id, at=at))

@@ -74,7 +74,7 @@ def plan_delta(
         if last.id < first.id:
             raise BadArgument(f"a delta goes forward: {first.id} is after {last.id}", remedy="swap the two snapshots")
         table = catalog.table(schema, name, last.id)
-        _check_recorded(catalog, front.stamps, table, first, recorded or Recorded())
+        check_recorded(catalog, front.stamps, table, first, recorded or Recorded())
         return delta_in(catalog, front.stamps, table, first, last)
 
 
@@ -165,7 +165,12 @@ def as_written(plan: ReadPlan, stamps: Stamps) -> ReadPlan:
 
 def count_rows(catalog: Catalog, stamps: Stamps, table: TableAt, at: Snapshot) -> int:
     """How many rows are visible, from the catalog and, where rows carry stamps, from those."""
-    return _visible(scan_in(catalog, stamps, table, at), stamps, at.id, "at_b", "cut_b")
+    return rows_of(scan_in(catalog, stamps, table, at), stamps)
+
+
+def rows_of(plan: ReadPlan, stamps: Stamps) -> int:
+    """How many rows a scan will give."""
+    return _visible(plan, stamps, plan.b, "at_b", "cut_b")
 
 
 def expected_change(plan: ReadPlan, stamps: Stamps) -> int:
@@ -192,7 +197,8 @@ def _up_to(counts: Mapping[int, int] | None, cut: int, everything: int) -> int:
     return sum(rows for stamp, rows in counts.items() if stamp <= cut) if counts else everything
 
 
-def _check_recorded(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, recorded: Recorded) -> None:
+def check_recorded(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, recorded: Recorded) -> None:
+    """Refuse a delta that starts from what is no longer there as it was."""
     before = catalog.table_by_id(table.id, a.id)
     try:
         other = catalog.table(table.schema, table.name, a.id)

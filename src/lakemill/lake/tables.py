@@ -22,6 +22,7 @@ from lakemill.core.schema import Column, duck_type
 from lakemill.errors import BadArgument
 from lakemill.lake.catalog import reading
 from lakemill.lake.duck import Connection, explained
+from lakemill.store.definitions import OutputColumn
 
 GENERATION_PREFIX = "__lakemill_"
 
@@ -41,7 +42,11 @@ class Generation:
 
 
 def create_table(
-    connection: Connection, schema: str, name: str, columns: Sequence[Column], partition_by: Sequence[str] = ()
+    connection: Connection,
+    schema: str,
+    name: str,
+    columns: Sequence[Column | OutputColumn],
+    partition_by: Sequence[str] = (),
 ) -> None:
     """CREATE TABLE with these columns; ``partition_by`` are DuckLake's expressions, such as ``year(day)``."""
     if not columns:
@@ -72,7 +77,7 @@ def build_generation(
     conn: psycopg.Connection[Any],
     schema: str,
     goal: str,
-    columns: Sequence[Column],
+    columns: Sequence[Column | OutputColumn],
     partition_by: Sequence[str] = (),
     *,
     catalog_schema: str = "public",
@@ -94,11 +99,14 @@ def _table(schema: str, name: str) -> exp.Table:
     return exp.Table(this=exp.to_identifier(name, quoted=True), db=exp.to_identifier(schema, quoted=True))
 
 
-def _column(column: Column) -> exp.ColumnDef:
-    rules = [] if column.nulls_allowed else [exp.ColumnConstraint(kind=exp.NotNullColumnConstraint())]
+def _column(column: Column | OutputColumn) -> exp.ColumnDef:
+    free = isinstance(column, OutputColumn) or column.nulls_allowed
+    rules = [] if free else [exp.ColumnConstraint(kind=exp.NotNullColumnConstraint())]
     return exp.ColumnDef(
         this=exp.to_identifier(column.name, quoted=True),
-        kind=exp.DataType.build(duck_type(column), dialect="duckdb"),
+        kind=exp.DataType.build(
+            column.type if isinstance(column, OutputColumn) else duck_type(column), dialect="duckdb"
+        ),
         constraints=rules,
     )
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakemill.core.commit import (
     AddFiles,
@@ -25,7 +28,7 @@ from lakemill.core.commit import (
     Requirement,
     Update,
 )
-from lakemill.core.scan import ReadPlan, Snapshot, TableAt
+from lakemill.core.scan import DeleteFile, ReadPlan, Snapshot, TableAt
 from lakemill.errors import BadArgument, LakemillError, OutcomeUnknown, PublishConflict, UnknownColumn
 from lakemill.lake.footer import new_deletes, new_files
 from lakemill.lake.scan import scan_in
@@ -33,13 +36,13 @@ from lakemill.lake.staging import JOB_FOLDER
 from lakemill.lake.storage import StagingStorage
 from lakemill.lake.target import WriteTarget, read_target
 from lakemill.spark.changes import DELETE, INSERT, OPERATION, UPDATE, count_by_file, merge_diff, read_diff, stage_diff
-from lakemill.spark.deletes import write_deletes
+from lakemill.spark.deletes import DRIVER_POSITIONS, few_places, write_deletes
 from lakemill.spark.inputs import ROW_ID
 from lakemill.spark.outputs import write_files
 from lakemill.spark.positions import FILE_ID, POSITION, in_delete_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from lakemill.lake.publish import More, Published
     from lakemill.runtime.open import Lake, Table
@@ -81,12 +84,18 @@ class Writing:
         return new_files(self.lake.duck, staged, self.state.target)
 
     def publish(
-        self, updates: Sequence[Update], purpose: Purpose, base: int, message: str, more: More | None
+        self,
+        updates: Sequence[Update],
+        purpose: Purpose,
+        base: int,
+        message: str,
+        more: More | None,
+        also: Sequence[Requirement] = (),
     ) -> Published | None:
         if not updates:
             return None
         table_id = self.state.table.id
-        requirements: list[Requirement] = [NoConflict(table_id, base, purpose), *self.state.target.requirements]
+        requirements: list[Requirement] = [NoConflict(table_id, base, purpose), *self.state.target.requirements, *also]
         intent = Intent(uuid.uuid4(), tuple(updates), tuple(requirements), author="lakemill", message=message)
         self.publishing = True
         return self.lake.publisher.publish(intent, more)
@@ -127,7 +136,7 @@ def delete(table: Table, where: str, *, message: str | None = None, more: More |
         with writing(table, changes=True) as attempt:
             hits = table.frame(attempt.state.plan, where, located=True).select(FILE_ID, POSITION)
             with diff_of(attempt, hits) as diff:
-                updates = _deletes(attempt, diff)
+                updates = deletes(attempt, diff)
             told = message or f"delete rows of {attempt.state.table.full_name}"
             return attempt.publish(updates, Purpose.CHANGE, attempt.state.snapshot.id, told, more)
 
@@ -161,7 +170,7 @@ def merge(
             current = table.frame(state.plan, located=True)
             diff_frame = merge_diff(current, source, state.table.columns, on, matched, unmatched)
             with diff_of(attempt, diff_frame) as diff:
-                updates = _deletes(attempt, diff.where(f"{OPERATION} <> '{INSERT}'"))
+                updates = deletes(attempt, diff.where(f"{OPERATION} <> '{INSERT}'"))
                 updates += _changed_rows(attempt, diff)
             told = message or f"merge into {state.table.full_name}"
             return attempt.publish(updates, Purpose.CHANGE, state.snapshot.id, told, more)
@@ -182,9 +191,11 @@ def _changed_rows(attempt: Writing, diff: DataFrame) -> list[Update]:
     return [AddFiles(table_id, files)] if files else []
 
 
-def _deletes(attempt: Writing, hits: DataFrame) -> list[Update]:
+def deletes(attempt: Writing, hits: DataFrame | pa.Table) -> list[Update]:
     """Positions to remove → whole files that end, and one cumulative delete file for each other one."""
     state = attempt.state
+    few = hits if isinstance(hits, pa.Table) else few_places(hits)
+    hits = hits if few is None else few
     counts = count_by_file(hits)
     if not counts:
         return []
@@ -195,19 +206,34 @@ def _deletes(attempt: Writing, hits: DataFrame) -> list[Update]:
     updates: list[Update] = [EndFiles(state.table.id, ended)] if ended else []
     partly = {file_id: files[file_id].path for file_id in counts if file_id not in ended}
     if partly:
-        spark = attempt.lake.spark
-        positions = hits.select(FILE_ID, POSITION)
-        if ended:
-            positions = positions.where(~positions[FILE_ID].isin(list(ended)))
-        if older := [read.file for read in state.plan.deletes if read.file.data_file_id in partly]:
-            owners = {FILE_ID: [file.data_file_id for file in older]}
-            known = in_delete_files(spark, [file.path for file in older], owners)
-            positions = positions.unionByName(known.select(FILE_ID, POSITION))
+        older = [live[file_id] for file_id in partly if file_id in live]
+        positions = _with_older(attempt.lake.spark, hits, older, ended)
         staged = write_deletes(positions, state.target, partly, attempt.storage)
         attempt.staged += [delete.file.path for delete in staged]
         replaces = {file_id: file.id for file_id, file in live.items() if file_id in partly}
         updates.append(DeletePositions(state.table.id, new_deletes(attempt.lake.duck, staged, replaces)))
     return updates
+
+
+def _with_older(
+    spark: SparkSession, hits: DataFrame | pa.Table, older: Sequence[DeleteFile], ended: Sequence[int]
+) -> DataFrame | pa.Table:
+    """The positions of files that stay, with those that were deleted from them before; the driver holds few."""
+    known = None
+    if older:
+        owners = {FILE_ID: [file.data_file_id for file in older]}
+        known = in_delete_files(spark, [file.path for file in older], owners).select(FILE_ID, POSITION)
+    if isinstance(hits, pa.Table):
+        hits = hits.filter(pc.invert(pc.is_in(hits.column(FILE_ID), pa.array(ended, pa.int64()))))
+        if known is None:
+            return hits
+        if sum(file.positions for file in older) <= DRIVER_POSITIONS:
+            return pa.concat_tables([hits, known.toArrow().cast(hits.schema)])
+        return spark.createDataFrame(hits).unionByName(known)
+    positions = hits.select(FILE_ID, POSITION)
+    if ended:
+        positions = positions.where(~positions[FILE_ID].isin(list(ended)))
+    return positions if known is None else positions.unionByName(known)
 
 
 # ---------------------------------------------------------------- around a write
@@ -231,11 +257,14 @@ def writing(table: Table, *, changes: bool = False) -> Iterator[Writing]:
 
 
 @contextmanager
-def diff_of(attempt: Writing, frame: DataFrame) -> Iterator[DataFrame]:
+def diff_of(
+    attempt: Writing, frame: DataFrame, timed: AbstractContextManager[None] | None = None
+) -> Iterator[DataFrame]:
     """The frame, computed once: written to a scratch folder and read back as often as it is needed."""
     folder = attempt.scratch()
     try:
-        schema = stage_diff(frame, folder)
+        with timed or nullcontext():
+            schema = stage_diff(frame, folder)
         yield read_diff(attempt.lake.spark, folder, schema)
     finally:
         with suppress(LakemillError, OSError):

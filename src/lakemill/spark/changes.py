@@ -7,9 +7,11 @@ derive from that file, never from a second evaluation (traps 11).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column as Expr
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
@@ -87,6 +89,8 @@ def read_diff(spark: SparkSession, folder: str, schema: t.StructType) -> DataFra
     return spark.read.schema(schema).parquet(writer_path(folder))
 
 
-def count_by_file(hits: DataFrame) -> dict[int, int]:
+def count_by_file(hits: DataFrame | pa.Table) -> dict[int, int]:
     """How many positions of each data file."""
+    if isinstance(hits, pa.Table):
+        return Counter(hits.column(FILE_ID).to_pylist())
     return {row[0]: row[1] for row in hits.groupBy(FILE_ID).count().collect()}

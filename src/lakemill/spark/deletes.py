@@ -34,8 +34,15 @@ DRIVER_POSITIONS = 10_000
 _FOLDER = "__lakemill_file"
 
 
+def few_places(hits: DataFrame) -> pa.Table | None:
+    """The places (``__file_id`` and ``__position``) as the driver holds them; None where they are too many for it."""
+    with explained_write():
+        places = hits.select(FILE_ID, POSITION).limit(DRIVER_POSITIONS + 1).toArrow()
+    return places if places.num_rows <= DRIVER_POSITIONS else None
+
+
 def write_deletes(
-    positions: DataFrame,
+    positions: DataFrame | pa.Table,
     target: WriteTarget,
     paths: Mapping[int, str],
     storage: Storage,
@@ -47,6 +54,8 @@ def write_deletes(
 
     ``stamped``: each position also carries the snapshot that deleted it (``__stamp``), for merged files.
     """
+    if isinstance(positions, pa.Table):
+        return _by_driver(positions, target, paths, storage)
     names = [FILE_ID, POSITION, *([STAMP] if stamped else [])]
     chosen = positions.select(*[F.col(name).cast("bigint").alias(name) for name in names])
     chosen = chosen.groupBy(FILE_ID, POSITION).agg(F.min(STAMP).alias(STAMP)) if stamped else chosen.distinct()

@@ -150,3 +150,22 @@ SELECT to_regclass(quote_ident(%(name)s)) IS NOT NULL;
 SELECT key, value FROM ducklake_metadata
 WHERE scope IS NULL OR (scope = 'schema' AND scope_id = %(schema)s) OR (scope = 'table' AND scope_id = %(table)s)
 ORDER BY CASE WHEN scope IS NULL THEN 0 WHEN scope = 'schema' THEN 1 ELSE 2 END;
+
+-- name: view_by_name
+-- a view at a snapshot, by its name
+SELECT v.view_id, s.schema_name, v.view_name, v.sql, coalesce(v.column_aliases, '')
+FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
+WHERE lower(s.schema_name) = lower(%(schema)s) AND lower(v.view_name) = lower(%(name)s)
+  AND v.begin_snapshot <= %(at)s AND (v.end_snapshot IS NULL OR v.end_snapshot > %(at)s)
+  AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
+
+-- name: changes_since
+-- what the commits of (a, b] say that they did; a commit that says nothing is there too
+SELECT s.snapshot_id, c.changes_made FROM ducklake_snapshot s LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
+WHERE s.snapshot_id > %(a)s AND s.snapshot_id <= %(b)s;
+
+-- name: schema_by_name
+-- a schema at a snapshot, by its name
+SELECT schema_id FROM ducklake_schema
+WHERE lower(schema_name) = lower(%(schema)s)
+  AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s);

@@ -1,0 +1,204 @@
+"""The statements about dynamic tables, carried out: create, alter, rename, drop, suspend, resume.
+
+Each takes a statement of ``core/statement`` or names, and either does all of it or nothing. What is refreshed at once
+(ON_CREATE, REFRESH) goes through ``runtime/refresh``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakemill.core.commit import DropTable, Intent, NoConflict, Purpose, RenameTable
+from lakemill.core.definition import Definition, Initialize
+from lakemill.core.graph import Graph, Warned, build_graph, warnings
+from lakemill.core.names import QualifiedName
+from lakemill.core.refresh import Outcome, State, Trigger
+from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
+from lakemill.errors import HasDependents, RefreshFailed, TableExists, UnknownTable
+from lakemill.runtime.analyse import Analysis, analyse
+from lakemill.runtime.refresh import refresh
+from lakemill.store import definitions, pins
+from lakemill.store.definitions import DynamicTable
+from lakemill.store.history import RefreshRecord
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What CREATE did: ``kept`` where there was such a table and it stays as it is."""
+
+    table: DynamicTable
+    records: tuple[RefreshRecord, ...] = ()
+    kept: bool = False
+    warnings: tuple[Warned, ...] = ()
+
+
+# ---------------------------------------------------------------- CREATE
+def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
+    """Declare a dynamic table and, unless ON_SCHEDULE, load it; a load that fails leaves nothing behind."""
+    definition = statement.definition
+    known = definitions.find(lake.conn, definition.name)
+    if known is not None and statement.if_exists is IfExists.KEEP:
+        return Created(known, kept=True)
+    if known is not None and statement.if_exists is IfExists.REFUSE:
+        raise TableExists(f"there is a dynamic table {definition.name} already", place=statement.at.place(file))
+    found = analyse(lake, definition, statement.places.get("query", statement.at), file)
+    if known is None:
+        refuse_lake_table(lake, definition.name)
+        table = definitions.create(lake.conn, definition, found.resolved, found.sources)
+    elif statement.if_exists is IfExists.ALTER and _same_content(known, found):
+        table = definitions.declare(lake.conn, known, definition, found.resolved, found.sources)
+        return Created(table, warnings=_warned(lake, table.name))
+    else:
+        table = definitions.declare(lake.conn, known, definition, found.resolved, found.sources)
+    records: tuple[RefreshRecord, ...] = ()
+    if definition.initialize is Initialize.ON_CREATE:
+        records = refresh(lake, [table.name], trigger=Trigger.CREATION)
+        if records[-1].outcome is not Outcome.SUCCEEDED:
+            _undo(lake, table, known)
+            failed = next(record for record in records if record.outcome is not Outcome.SUCCEEDED)
+            raise RefreshFailed(f"{failed.name} could not be loaded: {failed.error_code}: {failed.error_text}")
+    return Created(definitions.by_id(lake.conn, table.id), records, warnings=_warned(lake, table.name))
+
+
+def _same_content(known: DynamicTable, found: Analysis) -> bool:
+    """Whether the content that is there is right for the new definition too."""
+    one, other = known.resolved, found.resolved
+    same = (one.query, one.columns) == (other.query, other.columns)
+    return same and known.definition.partition_by == found.definition.partition_by
+
+
+def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:
+    if known is None:
+        definitions.drop(lake.conn, [table.id])
+        pins.drop_positions(lake.conn, f"dynamic:{table.id}")
+    else:  # the definition before it, as a new version: its content is still there
+        sources = definitions.sources(lake.conn, known)
+        definitions.declare(lake.conn, table, known.definition, known.resolved, sources)
+
+
+def refuse_lake_table(lake: Lake, name: QualifiedName) -> None:
+    with lake.catalog() as catalog:
+        head = catalog.head().id
+        taken = catalog.view(name.schema, name.name, head) is not None
+        try:
+            catalog.table(name.schema, name.name, head)
+            taken = True
+        except UnknownTable:
+            pass
+    if taken:
+        raise TableExists(f"there is a table or view {name} in the lake", remedy="choose another name, or drop it")
+
+
+def _warned(lake: Lake, name: QualifiedName) -> tuple[Warned, ...]:
+    return tuple(found for found in warnings(graph_of(lake)) if found.name == name)
+
+
+def graph_of(lake: Lake) -> Graph:
+    return build_graph(definitions.nodes(lake.conn))
+
+
+# ---------------------------------------------------------------- ALTER
+def change(lake: Lake, statement: Change) -> DynamicTable | None:
+    """SET and UNSET; None where IF EXISTS found nothing."""
+    table = _found(lake, statement.name, missing_ok=statement.missing_ok)
+    if table is None:
+        return None
+    definition: Definition = statement.apply(table.definition)
+    found = analyse(lake, definition)
+    return definitions.declare(lake.conn, table, definition, found.resolved, found.sources)
+
+
+def rename(lake: Lake, statement: Rename) -> bool:
+    """The table and its dependents go on under the new name: they know it by its id."""
+    table = _found(lake, statement.name, missing_ok=statement.missing_ok)
+    if table is None:
+        return False
+    refuse_lake_table(lake, statement.to)
+    if table.table_id is None:
+        definitions.rename(lake.conn, table, statement.to)
+        return True
+    with lake.catalog() as catalog:
+        head = catalog.head()
+        schema_id = catalog.schema_id(statement.to.schema, head.id)
+    update = RenameTable(table.table_id, schema_id, statement.to.schema, statement.to.name)
+    needed = NoConflict(table.table_id, head.id, Purpose.CHANGE)
+    told = f"rename {table.name} to {statement.to}"
+    intent = Intent(uuid.uuid4(), (update,), (needed,), author="lakemill", message=told)
+    lake.publisher.publish(intent, lambda cursor, _: definitions.rename(cursor, table, statement.to))
+    return True
+
+
+def suspend(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:
+    """Those whose state changed: these, and all that read them, which wait as UPSTREAM_SUSPENDED."""
+    tables = [table for name in names if (table := _found(lake, name, missing_ok=missing_ok))]
+    graph = graph_of(lake)
+    below = {name for table in tables for name in graph.dependents(table.name)} - {table.name for table in tables}
+    by_name = {table.name: table for table in definitions.list_all(lake.conn)}
+    with lake.conn.transaction():
+        changed = definitions.set_state(lake.conn, [table.id for table in tables], State.SUSPENDED, "by hand")
+        changed |= definitions.set_state(
+            lake.conn,
+            [by_name[name].id for name in below],
+            State.UPSTREAM_SUSPENDED,
+            f"{', '.join(str(table.name) for table in tables)} is suspended",
+            only=(State.ACTIVE, State.PENDING_INIT, State.STALE),
+        )
+    return tuple(name for name, table in by_name.items() if table.id in changed)
+
+
+def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:
+    """Those that go on: these, and what waited for them and for nobody else."""
+    tables = [table for name in names if (table := _found(lake, name, missing_ok=missing_ok))]
+    graph = graph_of(lake)
+    by_name = {table.name: table for table in definitions.list_all(lake.conn)}
+    stopped = {State.SUSPENDED, State.FAILED}
+    still = {name for name, table in by_name.items() if table.state in stopped} - {table.name for table in tables}
+    below = {name for table in tables for name in graph.dependents(table.name)}
+    free = [name for name in below if not still & set(graph.ancestors(name))]
+    waited = (State.UPSTREAM_SUSPENDED, State.UPSTREAM_FAILED)
+    with lake.conn.transaction():
+        changed = definitions.set_state(lake.conn, [table.id for table in tables], State.ACTIVE)
+        changed |= definitions.set_state(lake.conn, [by_name[name].id for name in free], State.ACTIVE, only=waited)
+    return tuple(name for name, table in by_name.items() if table.id in changed)
+
+
+# ---------------------------------------------------------------- DROP
+def drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
+    """What was dropped: the table, and with CASCADE all that read it."""
+    table = _found(lake, statement.name, missing_ok=statement.missing_ok)
+    if table is None:
+        return ()
+    graph = graph_of(lake)
+    dependents = graph.dependents(table.name)
+    if dependents and not statement.cascade:
+        raise HasDependents(f"{table.name} is read by {', '.join(map(str, dependents))}")
+    by_name = {found.name: found for found in definitions.list_all(lake.conn)}
+    gone = [table, *(by_name[name] for name in dependents)]
+    ids = [found.id for found in gone]
+
+    def more(cursor: Any, _: int = 0) -> None:
+        definitions.drop(cursor, ids)
+        for dynamic_id in ids:
+            pins.drop_positions(cursor, f"dynamic:{dynamic_id}")
+
+    with lake.catalog() as catalog:
+        head = catalog.head()
+        live = [f for f in gone if f.table_id is not None and catalog.table_by_id(f.table_id, head.id) is not None]
+    if live:
+        updates = tuple(DropTable(found.table_id) for found in live if found.table_id is not None)
+        told = f"drop {', '.join(str(found.name) for found in gone)}"
+        lake.publisher.publish(Intent(uuid.uuid4(), updates, (), author="lakemill", message=told), more)
+    else:
+        with lake.conn.transaction(), lake.conn.cursor() as cursor:
+            more(cursor)
+    return tuple(found.name for found in gone)
+
+
+def _found(lake: Lake, name: QualifiedName, *, missing_ok: bool) -> DynamicTable | None:
+    return definitions.find(lake.conn, name) if missing_ok else definitions.get(lake.conn, name)

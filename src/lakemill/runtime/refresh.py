@@ -1,0 +1,299 @@
+"""One refresh, from its claim to its publish: the lines of DESIGN's section 3, in their order.
+
+A refresh moves a dynamic table from data snapshot a to b and leaves it equal to its query at b. What its sources did in
+between is known from the catalog before Spark is asked; most refreshes find nothing and end there. The signed rows are
+staged once, and what is written derives from that file. Content, frontier, history and claim move in one publish.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import sqlglot
+from sqlglot import exp
+
+from lakemill.core.graph import build_graph
+from lakemill.core.names import QualifiedName
+from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
+from lakemill.core.refresh import Action, Outcome, Trigger
+from lakemill.core.scan import Snapshot
+from lakemill.errors import ConflictError, LakemillError, OutputChanged, StrictRefused, UpstreamFailed
+from lakemill.runtime.analyse import analyse, shape_of
+from lakemill.runtime.carry import Lost, carry_out
+from lakemill.runtime.claiming import claimed, holder
+from lakemill.runtime.window import Window, look, unchanged
+from lakemill.store import claims, db, definitions, history, pins, versions
+from lakemill.store.definitions import DynamicTable, Source, SourceKind
+from lakemill.store.history import RefreshRecord, SourceDelta
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+
+PIN = timedelta(hours=12)
+ATTEMPTS = 3
+_SHAPES = frozenset({"VIEW_CHANGED", "COLUMNS_CHANGED", "TABLE_REPLACED"})
+"""After these the definition is analysed again."""
+
+
+# ---------------------------------------------------------------- several tables at one data snapshot
+def refresh(
+    lake: Lake,
+    names: Sequence[QualifiedName],
+    *,
+    full: bool = False,
+    trigger: Trigger = Trigger.MANUAL,
+) -> tuple[RefreshRecord, ...]:
+    """Bring these tables, and the suppliers that they need, to the newest snapshot; one record each, in order.
+
+    A table that fails is recorded as failed, and those that read it are not tried; the others go on.
+    """
+    wanted = {definitions.get(lake.conn, name).id for name in names}
+    b, t = lake.snapshot(), datetime.now(UTC)
+    done: list[RefreshRecord] = []
+    failed: dict[QualifiedName, QualifiedName] = {}
+    with pins.pinned(lake.conn, b.id, holder(), "refresh", PIN, catalog_schema=lake.settings.lake.catalog_schema):
+        for table in _chain(lake, wanted):
+            sources = definitions.sources(lake.conn, table)
+            cause = next((failed[s.name] for s in sources if s.name in failed), None)
+            if cause is not None:
+                record = _skipped(lake, table, cause, trigger, b, t)
+            elif table.id not in wanted and versions.version_at(lake.conn, table.id, b.id, t) is not None:
+                continue
+            else:
+                record = Refresh(lake, table, sources, b, t, trigger, full=full and table.id in wanted).run()
+            done.append(record)
+            if record.outcome is not Outcome.SUCCEEDED:
+                failed[table.name] = cause or table.name
+    return tuple(done)
+
+
+def explain(lake: Lake, name: QualifiedName) -> tuple[Plan, Window, Snapshot]:
+    """What the next refresh would do: the same plan, without carrying it out."""
+    table = definitions.get(lake.conn, name)
+    b, t = lake.snapshot(), datetime.now(UTC)
+    work = Refresh(lake, table, definitions.sources(lake.conn, table), b, t, Trigger.MANUAL)
+    work.begin()
+    plan, window = work.planned()
+    return plan, window, b
+
+
+def _chain(lake: Lake, wanted: set[int]) -> list[DynamicTable]:
+    """These tables and all that they reach, suppliers first."""
+    graph = build_graph(definitions.nodes(lake.conn))
+    tables = {table.name: table for table in definitions.list_all(lake.conn)}
+    names = {table.name for table in tables.values() if table.id in wanted}
+    names |= {ancestor for name in list(names) for ancestor in graph.ancestors(name)}
+    return [tables[name] for name in graph.order if name in names]
+
+
+def _skipped(
+    lake: Lake, table: DynamicTable, cause: QualifiedName, trigger: Trigger, b: Snapshot, t: datetime
+) -> RefreshRecord:
+    record = RefreshRecord(uuid.uuid4(), table.id, table.name, table.definition_version, trigger, t)
+    told = f"{cause} could not be refreshed"
+    record = replace(
+        record,
+        outcome=Outcome.UPSTREAM_FAILED,
+        b=b.id,
+        ended_at=datetime.now(UTC),
+        error_code=UpstreamFailed.code,
+        error_text=told,
+    )
+    history.save_refresh(lake.conn, record)
+    return record
+
+
+# ---------------------------------------------------------------- one table
+@dataclass(slots=True)
+class Refresh:
+    """One refresh of one table; ``run`` does it, and records what it did."""
+
+    lake: Lake
+    table: DynamicTable
+    sources: tuple[Source, ...]
+    b: Snapshot
+    t: datetime
+    trigger: Trigger
+    full: bool = False
+    frontier: versions.Frontier | None = None
+    record: RefreshRecord = field(init=False)
+    _shape: Shape | None = None
+    _phases: dict[str, float] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        self.frontier = versions.frontier(self.lake.conn, self.table.id)
+        self.record = RefreshRecord(
+            uuid.uuid4(),
+            self.table.id,
+            self.table.name,
+            self.table.definition_version,
+            self.trigger,
+            datetime.now(UTC),
+            a=self.frontier.version.b_hi if self.frontier else None,
+            b=self.b.id,
+            t=self.t if self.clocked else None,
+        )
+
+    @property
+    def clocked(self) -> bool:
+        return self.table.resolved.clocked
+
+    def run(self) -> RefreshRecord:
+        self.begin()
+        try:
+            if self._is_current():
+                return self._no_data(Reason("NO_CHANGE", "nothing that it reads changed"))
+            with claimed(self.lake, self.table) as held:
+                self.record = replace(self.record, holder=held.holder, fence=held.fence)
+                history.save_refresh(self.lake.conn, self.record)
+                for attempt in range(1, ATTEMPTS + 1):
+                    try:
+                        return self._attempt(held)
+                    except ConflictError:
+                        if attempt == ATTEMPTS:
+                            raise
+                        self.begin_again()
+            raise AssertionError("unreachable")
+        except LakemillError as error:
+            self.record = replace(
+                self.record,
+                outcome=Outcome.FAILED,
+                error_code=error.code,
+                error_text=error.message + (f" → {error.remedy}" if error.remedy else ""),
+                ended_at=datetime.now(UTC),
+                phases=dict(self._phases),
+            )
+            history.save_refresh(self.lake.conn, self.record)
+            return self.record
+
+    def begin_again(self) -> None:
+        """Somebody was first: the frontier and the definition are read anew, and the same record goes on."""
+        self.table = definitions.by_id(self.lake.conn, self.table.id)
+        self.sources = definitions.sources(self.lake.conn, self.table)
+        self.frontier = versions.frontier(self.lake.conn, self.table.id)
+        self._shape = None
+
+    def _is_current(self) -> bool:
+        if self.frontier is None or self.full:
+            return False
+        with self.phase("look"):
+            return unchanged(self.lake, self.table, self.sources, self.frontier, self.b)
+
+    def _attempt(self, held: claims.Claim) -> RefreshRecord:
+        plan, window = self.planned()
+        if plan.action is Action.NO_DATA:
+            return self._no_data(plan.reason)
+        self.record = replace(self.record, sources=_deltas(window), rows_in=_rows_in(window))
+        try:
+            return carry_out(self, held, plan, window)
+        except Lost as lost:
+            return carry_out(self, held, replace(plan, action=Action.FULL, reason=lost.reason, delta=None), window)
+
+    # ------------------------------------------------------------ line 7
+    def planned(self) -> tuple[Plan, Window]:
+        """The plan, with the window that it stands on."""
+        with self.phase("look"):
+            window = look(self.lake, self.table, self.sources, self.frontier, self.b, self.t)
+        if window.lost is not None and window.lost.code in _SHAPES:
+            self._declare_again()
+        sizes = {i: source.size for i, source in enumerate(window.sources)}
+        whole = sum(size.bytes for size in sizes.values())
+        if self.frontier is None:
+            reason = Reason("FIRST_LOAD", "it was never loaded")
+            return Plan(Action.INITIALIZE, reason, full_bytes=whole), window
+        if window.lost is not None:
+            if self.table.definition.strict and window.lost.code != "DEFINITION_CHANGED":
+                raise StrictRefused(f"{window.lost.text}, and it is STRICT")
+            return Plan(Action.REINITIALIZE, window.lost, full_bytes=whole), window
+        if self.full:
+            return Plan(Action.FULL, Reason("REQUESTED", "FULL was asked for"), full_bytes=whole), window
+        definition = self.table.definition
+        mode = ResolvedMode(definition.refresh_mode, self.table.resolved.mode, self._mode_reason())
+        moved = self.clocked and self.frontier.version.t != self.t
+        plan = decide(
+            self.shape,
+            mode,
+            sizes,
+            threshold=definition.cardinality_threshold,
+            strict=definition.strict,
+            clock_moved=moved,
+        )
+        return plan, window
+
+    @property
+    def shape(self) -> Shape:
+        if self._shape is None:
+            tables = tuple(source for source in self.sources if source.kind is not SourceKind.VIEW)
+            types = {".".join(source.name.key): dict.fromkeys(source.columns, "") for source in tables}
+            self._shape = shape_of(self.query, tables, types)
+        return self._shape
+
+    @property
+    def query(self) -> exp.Query:
+        return cast("exp.Query", sqlglot.parse_one(self.table.resolved.query, dialect="duckdb"))
+
+    def _mode_reason(self) -> Reason:
+        code, _, text = self.table.resolved.mode_reason.partition(": ")
+        text, _, remedy = text.partition(" → ")
+        return Reason(code, text, remedy or None)
+
+    def _declare_again(self) -> None:
+        """A source has another shape: what the definition means is asked anew, and must still give these columns."""
+        found = analyse(self.lake, self.table.definition)
+        if found.resolved.columns != self.table.resolved.columns:
+            raise OutputChanged(f"the query of {self.table.name} has other columns by now")
+        self.table = definitions.declare(
+            self.lake.conn, self.table, self.table.definition, found.resolved, found.sources
+        )
+        self.sources = definitions.sources(self.lake.conn, self.table)
+        self._shape = None
+
+    # ------------------------------------------------------------ ends
+    def _no_data(self, reason: Reason) -> RefreshRecord:
+        assert self.frontier is not None  # noqa: S101
+        versions.raise_b_hi(self.lake.conn, [self.frontier.version_id], self.b.id, self.b.time)
+        return self.finish(self.lake.conn, Action.NO_DATA, reason, self.frontier.version.commit)
+
+    def finish(self, where: db.Executor, action: Action, reason: Reason, commit: int, **measured: Any) -> RefreshRecord:
+        """The record of a success, saved as part of the caller's transaction."""
+        self.record = replace(
+            self.record,
+            outcome=Outcome.SUCCEEDED,
+            action=action,
+            reason=f"{reason.code}: {reason.text}",
+            remedy=reason.remedy,
+            commit=commit,
+            ended_at=datetime.now(UTC),
+            phases=dict(self._phases),
+            **measured,
+        )
+        history.save_refresh(where, self.record)
+        return self.record
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started
+
+
+def _deltas(window: Window) -> tuple[SourceDelta, ...]:
+    return tuple(
+        SourceDelta(
+            found.source.name, found.table.id, found.a, found.b, found.delta.rows_changed if found.delta else None
+        )
+        for found in window.sources
+    )
+
+
+def _rows_in(window: Window) -> int | None:
+    found = [source.delta for source in window.sources]
+    return None if None in found else sum(delta.rows_changed for delta in found if delta is not None)

@@ -1,0 +1,173 @@
+"""The proof: DuckDB computes a dynamic table's query at its data snapshot, and compares it with what Spark keeps there.
+
+Another engine, the same snapshot. Rows are compared as bags; floats that differ in no more than a billionth count as
+equal, once all other columns match, because a sum depends on the order of its parts. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import sqlglot
+from sqlglot import exp
+
+from lakemill.core.clock import NOW, with_parameter
+from lakemill.core.lag import Version
+from lakemill.core.names import QualifiedName, quote
+from lakemill.errors import DeleteInDoubt, SnapshotGone, UnknownSnapshot
+from lakemill.lake import duck
+from lakemill.store import definitions, versions
+from lakemill.store.definitions import DynamicTable, SourceKind
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+
+TOLERANCE = 1e-9
+SHOWN = 20
+_FLOATS = ("DOUBLE", "FLOAT")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    name: QualifiedName
+    b: int
+    t: datetime | None
+    commit: int
+    rows: int
+    missing: int
+    """Rows of the query that the table lacks."""
+    extra: int
+    """Rows of the table that the query does not have."""
+    columns: tuple[str, ...]
+    examples: tuple[tuple[str, tuple[Any, ...]], ...]
+    """("missing" or "extra", row); no more than a few of each."""
+
+    @property
+    def equal(self) -> bool:
+        return self.missing == 0 and self.extra == 0
+
+
+def verify(lake: Lake, name: QualifiedName, at: int | None = None) -> Verified:
+    """Compare the newest version, or the one that a reader sees at a catalog snapshot, with its own query."""
+    table = definitions.get(lake.conn, name)
+    snapshot = lake.snapshot(at).id
+    version = versions.version_visible(lake.conn, table.id, snapshot)
+    if version is None:
+        raise UnknownSnapshot(f"{name} had no content yet at snapshot {snapshot}", remedy=f"lakemill refresh {name}")
+    then = definitions.by_id(lake.conn, table.id, version.definition_version)
+    with duck.connect(lake.settings, lake.dsn, read_only=True) as connection, duck.explained():
+        # stock DuckDB can answer wrongly about the past with it (research: traps 9)
+        connection.execute("SET disabled_optimizers = 'statistics_propagation'")
+        return _compared(connection, then, version, _at_versions(lake, then, version))
+
+
+def _at_versions(lake: Lake, table: DynamicTable, version: Version) -> str:
+    """The query with each table at the snapshot that it was read at, and the clock at its time."""
+    ends: dict[tuple[str, str], tuple[QualifiedName, int]] = {}
+    for source in definitions.sources(lake.conn, table):
+        if source.kind is SourceKind.VIEW:
+            continue
+        found, commit = source.name, version.b_lo
+        if source.supplier_id is not None:
+            supplier = versions.version_at(lake.conn, source.supplier_id, version.b_lo, version.t)
+            if supplier is None:
+                raise SnapshotGone(f"the version of {source.name} at data snapshot {version.b_lo} is gone")
+            found, commit = _named_at(lake, supplier.table_id, supplier.commit), supplier.commit
+        _refuse_doubt(lake, found, commit)
+        ends[source.name.key] = (found, commit)
+    query = with_parameter(cast("exp.Query", sqlglot.parse_one(table.resolved.query, dialect="duckdb")))
+
+    def change(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Placeholder) and node.name == NOW:
+            assert version.t is not None  # noqa: S101  (it asks for the time, so its version has one)
+            return exp.cast(exp.Literal.string(version.t.astimezone(UTC).isoformat(sep=" ")), "TIMESTAMPTZ")
+        if isinstance(node, exp.Table) and node.db and (node.db.lower(), node.name.lower()) in ends:
+            name, commit = ends[(node.db.lower(), node.name.lower())]
+            text = f"(FROM {duck.LAKE}.{name} AT (VERSION => {commit})) AS {quote(node.alias_or_name)}"
+            return cast("exp.Expr", exp.Table(this=exp.Var(this=text)))
+        return node
+
+    return str(query.transform(change).sql("duckdb"))
+
+
+def _named_at(lake: Lake, table_id: int, commit: int) -> QualifiedName:
+    with lake.catalog() as catalog:
+        found = catalog.table_by_id(table_id, commit)
+    if found is None:
+        raise SnapshotGone(f"table {table_id} is gone at snapshot {commit}")
+    return QualifiedName(found.schema, found.name)
+
+
+def _refuse_doubt(lake: Lake, name: QualifiedName, commit: int) -> None:
+    """Stock DuckDB takes the stamps of back-dated deletes at their word (research: traps 1): it can't judge there."""
+    with lake.catalog() as catalog:
+        snapshot = catalog.snapshot(commit)
+        found = catalog.table(name.schema, name.name, commit)
+        later = [delete for delete in catalog.deletes_at(found, commit) if delete.id >= snapshot.next_file_id]
+    if later:
+        raise DeleteInDoubt(
+            f"{name} has deletes that were rewritten after snapshot {commit}; DuckDB can't be trusted with their past",
+            remedy="refresh the table and verify it at its newest version",
+        )
+
+
+def _compared(connection: duck.Connection, table: DynamicTable, version: Version, query: str) -> Verified:
+    columns = table.resolved.columns
+    names = [quote(column.name) for column in columns]
+    typed = ", ".join(
+        f"CAST(c{i} AS {column.type}) AS {name}" for i, (column, name) in enumerate(zip(columns, names, strict=True))
+    )
+    places = ", ".join(f"c{i}" for i in range(len(columns)))
+    own = f"{duck.LAKE}.{table.name} AT (VERSION => {version.commit})"
+    connection.execute("USE memory")
+    connection.execute(f"CREATE TEMP TABLE wanted AS SELECT {typed} FROM ({query}) AS q({places})")
+    connection.execute(f"CREATE TEMP TABLE kept AS SELECT {', '.join(names)} FROM {own}")
+    connection.execute("CREATE TEMP TABLE missing AS SELECT * FROM wanted EXCEPT ALL SELECT * FROM kept")
+    connection.execute("CREATE TEMP TABLE extra AS SELECT * FROM kept EXCEPT ALL SELECT * FROM wanted")
+    floats = [name for name, column in zip(names, columns, strict=True) if column.type in _FLOATS]
+    if floats:
+        _pair(connection, floats, [name for name in names if name not in floats])
+    counts = {name: _count(connection, name) for name in ("kept", "missing", "extra")}
+    examples = [
+        (side, tuple(row))
+        for side in ("missing", "extra")
+        for row in connection.execute(f"SELECT * FROM {side} ORDER BY ALL LIMIT {SHOWN}").fetchall()
+    ]
+    return Verified(
+        table.name,
+        version.b_hi,
+        version.t,
+        version.commit,
+        counts["kept"],
+        counts["missing"],
+        counts["extra"],
+        tuple(column.name for column in columns),
+        tuple(examples),
+    )
+
+
+def _pair(connection: duck.Connection, floats: Sequence[str], others: Sequence[str]) -> None:
+    """Rows of both sides that differ in floats only, and by next to nothing, are no difference."""
+    grouped = f"PARTITION BY {', '.join(others)} " if others else ""
+    number = f"row_number() OVER ({grouped}ORDER BY {', '.join(floats)}) AS __n"
+    for side in ("missing", "extra"):
+        connection.execute(f"CREATE TEMP TABLE {side}_n AS SELECT *, {number} FROM {side}")
+    same = [f"m.{name} IS NOT DISTINCT FROM e.{name}" for name in (*others, "__n")]
+    same += [
+        f"(m.{name} IS NOT DISTINCT FROM e.{name}"
+        f" OR abs(m.{name} - e.{name}) <= {TOLERANCE} * greatest(abs(m.{name}), abs(e.{name})))"
+        for name in floats
+    ]
+    condition = " AND ".join(same)
+    for side, alias in (("missing", "m"), ("extra", "e")):
+        join = f"SELECT {alias}.* EXCLUDE __n FROM {side}_n {alias} ANTI JOIN"
+        other = "extra_n e" if side == "missing" else "missing_n m"
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {side} AS {join} {other} ON {condition}")
+
+
+def _count(connection: duck.Connection, name: str) -> int:
+    row = connection.execute(f"SELECT count(*) FROM {name}").fetchone()
+    return int(row[0]) if row else 0

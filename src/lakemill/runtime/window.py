@@ -1,0 +1,223 @@
+"""What a refresh stands on: its sources at both ends, what changed in them, and whether the past can be used.
+
+Lines 5 and 6 of a refresh. Everything is read from the catalog in one transaction and counted before Spark is asked.
+A supplier is read at the commit of its version that is right at b, a base table at b itself. What can't be used says
+why, in the words of the error that a delta would have raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from lakemill.core.changes import DELETES, INSERTS, SHAPES
+from lakemill.core.names import fold
+from lakemill.core.plan import Reason, SourceSize
+from lakemill.core.scan import ReadPlan, Snapshot, TableAt
+from lakemill.core.schema import duck_type
+from lakemill.errors import ColumnsChanged, FrontierMoved, HistoryError, TableReplaced, UnknownTable
+from lakemill.lake.catalog import Catalog
+from lakemill.lake.scan import Recorded, check_recorded, delta_in, rows_of, scan_in
+from lakemill.store import definitions, versions
+from lakemill.store.definitions import DynamicTable, Source, SourceKind
+from lakemill.store.versions import Frontier, SourceRead
+
+if TYPE_CHECKING:
+    from lakemill.core.algebra import End
+    from lakemill.runtime.open import Lake
+
+_FOREIGN = INSERTS | DELETES | SHAPES
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWindow:
+    """One source between the ends: (``a``, ``b``] are snapshots of its own, commits where it is a dynamic table."""
+
+    source: Source
+    table: TableAt
+    a: int | None
+    b: int
+    scan: ReadPlan
+    rows: int
+    delta: ReadPlan | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.delta is None or not self.delta.empty
+
+    @property
+    def size(self) -> SourceSize:
+        scan, delta = self.scan, self.delta
+        if delta is None:
+            return SourceSize(self.rows, scan.bytes_to_read, self.rows, scan.bytes_to_read, changed=True)
+        return SourceSize(
+            self.rows, scan.bytes_to_read, delta.rows_changed, delta.bytes_to_read, self.changed, _only_inserts(delta)
+        )
+
+    @property
+    def read(self) -> SourceRead:
+        return SourceRead(self.table.id, self.table.columns_version, self.b, self.rows)
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        return {fold(column.name): duck_type(column) for column in self.table.columns}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    sources: tuple[SourceWindow, ...]
+    lost: Reason | None = None
+    """Why the past can't be used; None when it can."""
+
+
+def look(
+    lake: Lake,
+    table: DynamicTable,
+    sources: Sequence[Source],
+    frontier: Frontier | None,
+    b: Snapshot,
+    t: datetime,
+) -> Window:
+    """All sources at b, and from where the frontier stands; without a frontier nothing is compared."""
+    lost: Reason | None = None
+    windows = []
+    stamps = lake.front.stamps
+    with lake.catalog() as catalog:
+        known = {read.table_id: read for read in frontier.sources} if frontier else {}
+        if frontier is not None and (reason := _own_table(catalog, table, frontier)) is not None:
+            lost = reason
+        for source in sources:
+            if source.kind is SourceKind.VIEW:
+                view = catalog.view(source.name.schema, source.name.name, b.id)
+                if view is None or view.id != source.table_id:
+                    lost = lost or Reason("VIEW_CHANGED", f"the view {source.name} is another one by now")
+                continue
+            found, snapshot = _at_b(lake, catalog, source, b, t)
+            scan = scan_in(catalog, stamps, found, snapshot)
+            window = SourceWindow(source, found, None, snapshot.id, scan, rows_of(scan, stamps))
+            if frontier is not None and lost is None:
+                try:
+                    window = _since(catalog, lake, window, known.get(found.id), snapshot)
+                except HistoryError as error:
+                    lost = Reason(error.code, error.message, error.remedy or None)
+            windows.append(window)
+    return Window(tuple(windows), lost)
+
+
+def unchanged(lake: Lake, table: DynamicTable, sources: Sequence[Source], frontier: Frontier, b: Snapshot) -> bool:
+    """Whether nothing that it reads, and nobody else, changed anything since: asked of the labels of all commits.
+
+    The quick answer for most refreshes; False also where it can't be known.
+    """
+    if frontier.version.definition_version != table.definition_version or frontier.version.t is not None:
+        return False
+    with lake.catalog() as catalog:
+        since = catalog.touched(frontier.version.b_hi, b.id)
+        own = catalog.touched(frontier.version.commit, b.id)
+        if since is None or own is None or frontier.version.table_id in own:
+            return False
+        if since & {read.table_id for read in frontier.sources}:
+            return False
+        for source in sources:
+            if source.kind is SourceKind.VIEW:
+                view = catalog.view(source.name.schema, source.name.name, b.id)
+                if view is None or view.id != source.table_id:
+                    return False
+    for source in sources:
+        if source.supplier_id is not None:
+            version = versions.version_at(lake.conn, source.supplier_id, b.id)
+            if version is None or version.commit not in {read.commit for read in frontier.sources}:
+                return False
+    return True
+
+
+def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:
+    """The plan for these columns only; one column where none is needed, since rows must be counted."""
+    kept = tuple(column for column in plan.table.columns if fold(column.name) in names) or plan.table.columns[:1]
+    return replace(plan, table=replace(plan.table, columns=kept))
+
+
+def plan_leaf(lake: Lake, window: SourceWindow, end: End) -> ReadPlan:
+    """What a leaf of the plan reads."""
+    if end == "b":
+        return window.scan
+    if end == "delta":
+        assert window.delta is not None  # noqa: S101  (only deltas of sources that have one are asked for)
+        return window.delta
+    assert window.a is not None  # noqa: S101
+    with lake.catalog() as catalog:
+        snapshot = catalog.snapshot(window.a)
+        found = catalog.table_by_id(window.table.id, snapshot.id)
+        assert found is not None  # noqa: S101  (it was checked with the delta)
+        plan: ReadPlan = scan_in(catalog, lake.front.stamps, found, snapshot)
+        return plan
+
+
+def _at_b(lake: Lake, catalog: Catalog, source: Source, b: Snapshot, t: datetime) -> tuple[TableAt, Snapshot]:
+    if source.supplier_id is None:
+        return catalog.table(source.name.schema, source.name.name, b.id), b
+    supplier = definitions.by_id(lake.conn, source.supplier_id)
+    version = versions.version_at(lake.conn, source.supplier_id, b.id, t)
+    if version is None or version.definition_version != supplier.definition_version:
+        raise FrontierMoved(f"{supplier.name} has no version at data snapshot {b.id}", remedy="refresh it first")
+    snapshot = catalog.snapshot(version.commit)
+    found = catalog.table_by_id(version.table_id, snapshot.id)
+    if found is None:
+        raise UnknownTable(f"the table of {supplier.name} is gone")
+    return found, snapshot
+
+
+def _since(
+    catalog: Catalog, lake: Lake, window: SourceWindow, recorded: SourceRead | None, b: Snapshot
+) -> SourceWindow:
+    table = window.table
+    if recorded is None:
+        raise TableReplaced(f"{table.full_name} is not the table that was read before")
+    a = catalog.snapshot(recorded.commit)
+    if window.source.supplier_id is None:
+        check_recorded(catalog, lake.front.stamps, table, a, Recorded(recorded.table_id, None, recorded.rows))
+    if recorded.columns_version != table.columns_version:
+        _check_columns(catalog, window, a)
+    return replace(window, a=a.id, delta=delta_in(catalog, lake.front.stamps, table, a, b))
+
+
+def _check_columns(catalog: Catalog, window: SourceWindow, a: Snapshot) -> None:
+    """Columns that the query does not use may come, go and change; those that it uses may not."""
+    before = catalog.table_by_id(window.table.id, a.id)
+    old, new = (
+        {fold(column.name): column for column in (found.columns if found else ())} for found in (before, window.table)
+    )
+    for name in window.source.columns:
+        if old.get(name) != new.get(name):
+            raise ColumnsChanged(f"column {name!r} of {window.table.full_name} was altered")
+
+
+def _own_table(catalog: Catalog, table: DynamicTable, frontier: Frontier) -> Reason | None:
+    """Whether somebody else wrote the dynamic table's own table since our last commit."""
+    version = frontier.version
+    if version.definition_version != table.definition_version:
+        return Reason("DEFINITION_CHANGED", "its definition is another one than that of its content")
+    head = catalog.head()
+    own = catalog.table_by_id(version.table_id, head.id)
+    if own is None:
+        return Reason("FOREIGN_WRITE", "somebody dropped its table")
+    labels = catalog.labels(own.id, version.commit + 1, head.id)
+    if len(labels.kinds) != head.id - version.commit:
+        return Reason("FOREIGN_WRITE", "commits since its last refresh no longer say what they did")
+    if any(found & _FOREIGN for found in labels.kinds.values()):
+        return Reason("FOREIGN_WRITE", "somebody else changed its table", "write to its sources instead")
+    return None
+
+
+def _only_inserts(delta: ReadPlan) -> bool:
+    files = all(read.at_b and not read.at_a for read in delta.files)
+    began = delta.a if delta.a is not None else -1
+    rows = (row for inlined in delta.inlined_rows for row in inlined.rows)
+    return (
+        files
+        and not delta.inlined_deletes
+        and all(read.cut_a < 0 for read in delta.deletes)
+        and all(begin > began for _, begin, *_ in rows)
+    )

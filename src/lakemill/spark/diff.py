@@ -1,0 +1,125 @@
+"""From signed rows to what is written: which rows of the table go, and which come.
+
+A refresh's signed rows are staged once (``spark/changes``); everything here reads that file. A row that goes is found
+in the table by its values, as many copies of it as its weight says and never more. Floats are compared with a
+tolerance, because a sum that is computed again in another order need not have the same last bit; how many rows were
+found must be how many were looked for, and the caller computes the table whole where it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column as Expr
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakemill.core.algebra import WEIGHT
+from lakemill.core.schema import Column, quote_spark
+from lakemill.spark.positions import FILE_ID, POSITION
+
+TOLERANCE = 1e-9
+_ORDERED = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "date"})
+_FLOATS = ("float32", "float64")
+_ID, _RANK = "__diff_id", "__rank"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many rows come and go, and between which values the rows lie that go, by column."""
+
+    inserted: int
+    deleted: int
+    bounds: tuple[tuple[str, Any, Any], ...]
+
+    @property
+    def where(self) -> str | None:
+        """A condition, in Spark SQL, that every row that goes meets: it spares reading the others' files."""
+        ends = ((name, *end) for name, low, high in self.bounds for end in ((">=", low), ("<=", high)))
+        return " AND ".join(f"{quote_spark(name)} {sign} {_literal(value)}" for name, sign, value in ends) or None
+
+
+def measured(diff: DataFrame, columns: Sequence[Column]) -> Size:
+    """One job over the staged diff."""
+    gone = F.col(WEIGHT) < 0
+    asked = [
+        F.coalesce(F.sum(F.when(~gone, F.col(WEIGHT))), F.lit(0)).cast("bigint"),
+        F.coalesce(F.sum(F.when(gone, -F.col(WEIGHT))), F.lit(0)).cast("bigint"),
+    ]
+    ordered = [column for column in columns if column.type in _ORDERED]
+    for column in ordered:
+        value = F.when(gone, F.col(quote_spark(column.name)))
+        nulls = F.count(F.when(gone & F.col(quote_spark(column.name)).isNull(), 1))
+        asked += [F.min(value), F.max(value), nulls]
+    row = diff.agg(*(value.alias(f"__{i}") for i, value in enumerate(asked))).collect()[0]
+    bounds = []
+    for place, column in enumerate(ordered):
+        low, high, nulls = row[2 + place * 3 : 5 + place * 3]
+        if nulls == 0 and low is not None:
+            bounds.append((column.name, low, high))
+    return Size(row[0], row[1], tuple(bounds))
+
+
+def inserted(diff: DataFrame) -> DataFrame:
+    """The rows that come, each as often as its weight says."""
+    return copies(diff.where(F.col(WEIGHT) > 0))
+
+
+def copies(weighed: DataFrame) -> DataFrame:
+    names = [name for name in weighed.columns if name != WEIGHT]
+    times = F.explode(F.sequence(F.lit(1), F.col(WEIGHT))).alias("__copy")
+    return weighed.select(*map(_named, names), times).drop("__copy")
+
+
+def located(diff: DataFrame, current: DataFrame, columns: Sequence[Column], few: bool) -> DataFrame:
+    """The places of the rows that go, in the table as it is (``current``, with places)."""
+    gone = diff.where(F.col(WEIGHT) < 0).withColumn(_ID, F.monotonically_increasing_id())
+    gone = gone.select(
+        _ID, (-F.col(WEIGHT)).alias("__times"), *(_named(c.name).alias(f"n{i}") for i, c in enumerate(columns))
+    )
+    have = current.select(FILE_ID, POSITION, *(_named(c.name).alias(f"o{i}") for i, c in enumerate(columns)))
+    same = reduce(lambda one, other: one & other, (_same(i, column) for i, column in enumerate(columns)))
+    joined = have.join(F.broadcast(gone) if few else gone, same)
+    ranked = Window.partitionBy(_ID).orderBy(FILE_ID, POSITION)
+    chosen = joined.withColumn(_RANK, F.row_number().over(ranked)).where(f"{_RANK} <= __times")
+    return chosen.select(FILE_ID, POSITION).distinct()
+
+
+def _same(place: int, column: Column) -> Expr:
+    one, other = F.col(f"o{place}"), F.col(f"n{place}")
+    if column.type not in _FLOATS:
+        return one.eqNullSafe(other)
+    near = F.abs(one - other) <= TOLERANCE * F.greatest(F.abs(one), F.abs(other))
+    return one.eqNullSafe(other) | F.coalesce(near, F.lit(False))
+
+
+def difference(new: DataFrame, current: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """The signed rows between the table as it is and as it should be."""
+    names = [_named(column.name) for column in columns]
+    both = new.select(*names, F.lit(1).cast("bigint").alias(WEIGHT)).unionAll(
+        current.select(*names, F.lit(-1).cast("bigint").alias(WEIGHT))
+    )
+    return added_up(both, columns)
+
+
+def changed(current: DataFrame, diff: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """The whole content after the diff, one weighed row per distinct row."""
+    names = [_named(column.name) for column in columns]
+    now = current.select(*names, F.lit(1).cast("bigint").alias(WEIGHT))
+    return added_up(now.unionAll(diff.select(*names, WEIGHT)), columns)
+
+
+def added_up(signed: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    keys = [_named(column.name) for column in columns]
+    return signed.groupBy(*keys).agg(F.sum(WEIGHT).alias(WEIGHT)).where(F.col(WEIGHT) != 0)
+
+
+def _named(name: str) -> Expr:
+    return F.col(quote_spark(name))
+
+
+def _literal(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f"DATE '{value}'"

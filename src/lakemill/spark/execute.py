@@ -1,0 +1,145 @@
+"""A plan's trees, run by Spark: its leaves are temporary views, its steps are kept, its answer has the table's types.
+
+Line 8 of a refresh. ``core/algebra`` writes a tree as DuckDB's SQL, ``core/dialect`` makes Spark's of it; here names
+become views that belong to this refresh alone, and the clock becomes a literal. Which rows a leaf has is the caller's
+business: it gives DataFrames.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import cast
+
+import sqlglot
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from sqlglot import exp
+
+from lakemill.core import dialect
+from lakemill.core.algebra import WEIGHT, End, Node, at, leaf, sql
+from lakemill.core.clock import NOW, bound, with_parameter
+from lakemill.core.delta import Delta
+from lakemill.core.schema import Column
+from lakemill.spark import types
+
+Leaf = Callable[[int, End], DataFrame]
+Types = Mapping[str, Mapping[str, str]]
+
+
+class Execution:
+    """One refresh's relations in the session, gone when it is closed."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        leaves: Leaf,
+        types: Sequence[Mapping[str, str]],
+        output: Sequence[Column],
+        clock: Mapping[str, datetime | None],
+    ) -> None:
+        """``types``: the columns of each source with DuckDB's types; ``clock``: what now means at end a and b."""
+        self._spark, self._leaves, self._output = spark, leaves, output
+        self._prefix = f"lakemill_{uuid.uuid4().hex}_"
+        self._clock = clock
+        self._types: dict[str, Mapping[str, str]] = {}
+        for number, columns in enumerate(types):
+            self._types[self._prefix + leaf(number, "a")] = columns
+            self._types[self._prefix + leaf(number, "b")] = columns
+            self._types[self._prefix + leaf(number, "delta")] = {**columns, WEIGHT: "BIGINT"}
+        self._views: set[str] = set()
+        self._kept: list[DataFrame] = []
+
+    def __enter__(self) -> Execution:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+        for name in self._views:
+            self._spark.catalog.dropTempView(self._prefix + name)
+
+    # ------------------------------------------------------------ what is asked
+    def delta(self, delta: Delta) -> DataFrame:
+        """The signed rows: the table's columns and ``__weight``."""
+        for step in delta.steps:
+            query = sqlglot.parse_one(step.sql, dialect="duckdb")
+            keys = self._run(query).persist()
+            self._kept.append(keys)
+            self._types[self._prefix + step.name] = dialect.output_types(self._own(query), self._types)
+            self._add(step.name, keys)
+        return self._fitted(self._run(sqlglot.parse_one(delta.sql, dialect="duckdb")), weighed=True)
+
+    def whole(self, query: Node | exp.Query, names: Mapping[str, int]) -> DataFrame:
+        """The query at b: a tree, or where it has none the query itself; ``names`` are its tables' numbers."""
+        if isinstance(query, exp.Query):
+            text = bound(with_parameter(query), "b")
+            for table in list(text.find_all(exp.Table)):
+                number = names.get(f"{table.db}.{table.name}".lower()) if table.db else None
+                if number is not None:
+                    alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
+                    table.replace(exp.Table(this=exp.to_identifier(leaf(number, "b")), alias=alias))
+            return self._fitted(self._run(text))
+        return self._fitted(self._run(sqlglot.parse_one(sql(at(query, "b")), dialect="duckdb")))
+
+    # ------------------------------------------------------------ how
+    def _run(self, query: exp.Expr) -> DataFrame:
+        return self._spark.sql(dialect.to_spark(self._own(query), self._types))
+
+    def _own(self, query: exp.Expr) -> exp.Expr:
+        """The query on this refresh's views, which are made as they are needed, and with the clock in it."""
+
+        def change(found: exp.Expr) -> exp.Expr:
+            if isinstance(found, exp.Placeholder) and found.name.startswith(f"{NOW}_"):
+                return _instant(self._clock[found.name.removeprefix(f"{NOW}_")])
+            if isinstance(found, exp.Table) and not found.db and self._prefix + found.name in self._types:
+                self._need(found.name)
+                alias = exp.TableAlias(this=exp.to_identifier(found.alias_or_name, quoted=True))
+                return exp.Table(this=exp.to_identifier(self._prefix + found.name), alias=alias)
+            return found
+
+        return query.transform(change)
+
+    def _need(self, name: str) -> None:
+        if name not in self._views:
+            number, _, end = name.removeprefix("source").partition("_")
+            self._add(name, self._leaves(int(number), cast("End", end)))
+
+    def _add(self, name: str, frame: DataFrame) -> None:
+        frame.createOrReplaceTempView(self._prefix + name)
+        self._views.add(name)
+
+    def _fitted(self, frame: DataFrame, *, weighed: bool = False) -> DataFrame:
+        """Columns by place, under the table's names and in its types."""
+        named = frame.toDF(*(f"__c{i}" for i in range(len(frame.columns))))
+        values = [
+            F.col(f"__c{i}").cast(types.shown(column)).alias(column.name) for i, column in enumerate(self._output)
+        ]
+        if weighed:
+            values.append(F.col(f"__c{len(self._output)}").cast("bigint").alias(WEIGHT))
+        return named.select(*values)
+
+
+def _instant(time: datetime | None) -> exp.Expr:
+    assert time is not None  # noqa: S101  (whoever asks for the clock was given one)
+    text = time.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
+    return exp.cast(exp.Literal.string(text), "TIMESTAMPTZ")
+
+
+@contextmanager
+def counted_jobs(spark: SparkSession, group: str) -> Iterator[Callable[[], int | None]]:
+    """Jobs that are started in the body, by this thread, are counted; None where the session can't tell (Connect)."""
+    context = getattr(spark, "sparkContext", None) if type(spark).__module__ == "pyspark.sql.session" else None
+    if context is None:
+        yield lambda: None
+        return
+    context.setJobGroup(group, f"refresh {group}")
+    try:
+        yield lambda: len(context.statusTracker().getJobIdsForGroup(group))
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
