@@ -11,6 +11,7 @@ from lakemill.errors import (
     EngineLost,
     InternalError,
     LakemillError,
+    RefreshFailed,
     SqlFailed,
     StoreUnavailable,
     Unwritable,
@@ -26,6 +27,17 @@ def line(error: LakemillError) -> str:
     where = f"{error.place}: " if error.place else ""
     cure = f" → {error.remedy}" if error.remedy else ""
     return f"error[{error.code}] {where}{error.message.strip()}{cure}"
+
+
+def recorded(code: str | None, text: str, place: str) -> LakemillError:
+    """The error that a refresh was recorded with, which decides the exit code; `text` may end in its remedy."""
+    message, _, remedy = text.partition(" → ")
+    kinds = [LakemillError]
+    for kind in kinds:
+        if kind.code == code:
+            return kind(message, remedy=remedy or None, place=place)
+        kinds += kind.__subclasses__()
+    return RefreshFailed(message, remedy=remedy or None, place=place)
 
 
 def explain(error: Exception) -> LakemillError:

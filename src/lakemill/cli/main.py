@@ -18,7 +18,31 @@ from typing import Annotated
 import typer
 import typer.main
 
-from lakemill.cli import attach, changes, demo, doctor, failure, init, snapshots, sql, stop, tables, upkeep
+from lakemill.cli import (
+    alter,
+    attach,
+    changes,
+    create,
+    demo,
+    describe,
+    doctor,
+    drop,
+    explain,
+    failure,
+    graph,
+    history,
+    init,
+    list_,
+    refresh,
+    resume,
+    snapshots,
+    sql,
+    stop,
+    suspend,
+    tables,
+    upkeep,
+    validate,
+)
 from lakemill.cli.options import Given, taught
 from lakemill.cli.output import Format
 from lakemill.errors import BadArgument, LakemillError
@@ -34,8 +58,10 @@ commands = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (init, doctor, attach, sql, tables, snapshots, changes, demo, stop):
-    name = module.__name__.rpartition(".")[2]
+_LAKE = (init, doctor, attach, sql, tables, snapshots, changes)
+_DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, alter, suspend, resume, drop)
+for module in (*_LAKE, *_DYNAMIC, demo, stop):
+    name = module.__name__.rpartition(".")[2].rstrip("_")
     commands.command(name=name, help=taught(module.command))(module.command)
 commands.add_typer(upkeep.commands, name="upkeep")
 
@@ -84,6 +110,12 @@ def root(
         cd my-lake
         lakemill sql "CREATE TABLE t AS SELECT 1 AS id"
         lakemill tables
+
+    A dynamic table is a query and a lag; Spark keeps it equal to the query:
+
+        lakemill create "CREATE DYNAMIC TABLE n TARGET_LAG = '5 minutes' AS SELECT count(*) AS n FROM t"
+        lakemill refresh n
+        lakemill list
     """
     if folder is not None and not folder.exists():
         raise BadArgument(f"there is no folder {folder}", place="--dir", remedy="make it with `lakemill init`")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +17,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakemill.cli.output import Format, Output
+from lakemill.errors import BadArgument
 
 if TYPE_CHECKING:
+    from lakemill.core.names import QualifiedName
     from lakemill.runtime.open import Lake
     from lakemill.settings import Settings
 
 FormatOption = Annotated[
     Format | None, typer.Option("--format", help="How to print: a table for people, json or csv for programs.")
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The dynamic table: `table` or `schema.table`.")]
+NamesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="NAME…", help="Dynamic tables: `table` or `schema.table`.")
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
@@ -63,6 +69,15 @@ def taught(function: Callable[..., object]) -> str:
 def given(context: typer.Context) -> Given:
     found = context.find_object(Given)
     return found if found is not None else Given()
+
+
+def some_names(names: Sequence[str] | None, command: str) -> list[QualifiedName]:
+    """At least one name."""
+    from lakemill.core.names import parse_name
+
+    if not names:
+        raise BadArgument("name a dynamic table", remedy=f"see `lakemill {command} --help`")
+    return [parse_name(name) for name in names]
 
 
 def quoted(name: str) -> str:

@@ -117,6 +117,22 @@ def size(count: int | None) -> str | None:
     return f"{number:.1f} TB"
 
 
+def span(length: timedelta | None) -> str | None:
+    """A length of time for people."""
+    if length is None:
+        return None
+    seconds = length.total_seconds()
+    for unit, size_ in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size_:
+            return f"{seconds / size_:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def moment(time_: datetime | None) -> str | None:
+    """A time for people, to the second."""
+    return None if time_ is None else time_.replace(microsecond=0).isoformat(" ")
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 

@@ -78,6 +78,10 @@ def _help(command: Any, name: str, parent: Any) -> str:
 def python_page() -> str:
     from lakemill.lake.publish import Published
     from lakemill.runtime import open as runtime
+    from lakemill.runtime.dynamic import Created
+    from lakemill.runtime.show import Shown
+    from lakemill.store.definitions import DynamicTable
+    from lakemill.store.history import RefreshRecord
 
     parts = [
         "# Python\n",
@@ -87,7 +91,7 @@ def python_page() -> str:
         "([errors.md](errors.md)). A lake is a context manager, and is used from one thread at a time.\n",
         _member("lakemill.open", runtime.open),
     ]
-    for owner in (runtime.Lake, runtime.Table, Recorded, Published):
+    for owner in (runtime.Lake, runtime.Table, Recorded, Published, Created, RefreshRecord, Shown, DynamicTable):
         about = inspect.getdoc(owner) or ""
         about = "" if about.startswith(f"{owner.__name__}(") else about.replace("``", "`") + "\n"  # made by dataclass
         parts.append(f"## {owner.__name__}\n\n{about}")
@@ -118,8 +122,10 @@ def _parameters(signature: inspect.Signature) -> Iterator[str]:
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             starred = True
             yield "*"
+        many = parameter.kind is parameter.VAR_POSITIONAL
+        starred = starred or many
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
-        yield f"{parameter.name}: {parameter.annotation}{default}"
+        yield f"{'*' if many else ''}{parameter.name}: {parameter.annotation}{default}"
 
 
 # ---------------------------------------------------------------- types
@@ -250,9 +256,13 @@ MEANINGS: Mapping[str, str] = {
     "TABLE_EXISTS": "There is a table of this name already.",
     "CYCLE": "Dynamic tables would read each other in a circle; the message names the way round.",
     "HAS_DEPENDENTS": "Other dynamic tables read this one; the message names them.",
+    "NOT_INCREMENTAL": "REFRESH_MODE = INCREMENTAL was asked for, and the query has a part without a rule for deltas.",
+    "OUTPUT_CHANGED": "A source was altered, and the query of the dynamic table has other columns by now.",
+    "REFRESH_FAILED": "The first load of a dynamic table failed; nothing of it is left.",
+    "UPSTREAM_FAILED": "A dynamic table that this one reads could not be refreshed, so this one was not tried.",
     "WRONG_TYPE": "A value or column can't become the table's type without loss.",
     "UNSUPPORTED_TYPE": "A column's type has no exact equivalent in Spark; DuckDB can read it.",
-    "UNSUPPORTED_SQL": "A part of a query that Spark might answer differently than DuckDB; the place is where it stands.",
+    "UNSUPPORTED_SQL": "Spark might answer a part of a query differently than DuckDB; the place is where it stands.",
     "UNSUPPORTED_LAKE": "The lake uses what Lakemill does not read: another format, encryption, puffin deletes.",
     "UNSUPPORTED_VERSION": "PostgreSQL is too old, or the database was made by a newer Lakemill.",
     "LAKE_EXISTS": "There is a lake already where a new one should be made.",
@@ -260,6 +270,7 @@ MEANINGS: Mapping[str, str] = {
     "UNWRITABLE": "A folder or bucket can't be written.",
     "UNKNOWN_BUCKET": "The bucket of the data path does not exist.",
     "MISSING_PART": "A program or library that is needed is not installed.",
+    "STRICT_REFUSED": "The dynamic table would have to be loaded anew, which STRICT forbids.",
     "SNAPSHOT_GONE": "The snapshot was there once, and was expired.",
     "TABLE_REPLACED": "The name belongs to another table now, so that there is no delta between the two.",
     "COLUMNS_CHANGED": "The table's columns are not those that were recorded.",

@@ -1,26 +1,27 @@
-"""`lakemill sql`: statements run by DuckDB, through the extension, on the lake.
+"""`lakemill sql`: statements run by DuckDB, through the extension, on the lake; those about dynamic tables by us.
 
-A script is one transaction and so one snapshot: it happens as a whole or not at all. Where a statement is wrong, the
-error names its line and column in what the user wrote.
+A script is one transaction and so one snapshot: it happens as a whole or not at all. One with statements about dynamic
+tables is run statement by statement, since those publish by themselves. Where a statement is wrong, the error names its
+line and column in what the user wrote.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakemill.cli.options import FormatOption, given
 from lakemill.cli.output import Format, Output
-from lakemill.errors import BadArgument, LakemillError
+from lakemill.cli.script import FileOption, Script, SqlArgument, read_script
+from lakemill.errors import BadArgument, BadStatement, LakemillError
 
 if TYPE_CHECKING:
+    from lakemill.core.statement import PlainSql, Statement
     from lakemill.lake.duck import Connection
+    from lakemill.runtime.open import Lake
 
 BATCH = 10_000
 _PICTURE = re.compile(r"LINE (\d+): (.*)\n( *)\^")
@@ -28,11 +29,8 @@ _PICTURE = re.compile(r"LINE (\d+): (.*)\n( *)\^")
 
 def command(
     context: typer.Context,
-    text: Annotated[
-        str | None,
-        typer.Argument(metavar="SQL", help="One or more statements; `-` reads them from standard input."),
-    ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file with the statements.")] = None,
+    text: SqlArgument = None,
+    file: FileOption = None,
     at: Annotated[
         int | None, typer.Option(metavar="SNAPSHOT", help="Read the lake as it was at this snapshot.")
     ] = None,
@@ -51,10 +49,22 @@ def command(
         lakemill sql "SELECT * FROM t" --format json
         lakemill sql --at 1 "SELECT count(*) FROM t"
         lakemill sql -f report.sql
+
+    It also takes statements about dynamic tables: CREATE, ALTER, DROP, DESCRIBE DYNAMIC TABLE, SHOW DYNAMIC TABLES and
+    EXPLAIN REFRESH. They can't be part of a transaction, so a script with one is run statement by statement.
+
+        lakemill sql "ALTER DYNAMIC TABLE by_day REFRESH"
+        lakemill sql "SHOW DYNAMIC TABLES"
     """
-    script = _script(text, file)
+    script = read_script(text, file, "sql")
     output = given(context).output(format_)
+    ours = _with_ours(script)
+    if ours is not None and at is not None:
+        raise BadArgument("statements about dynamic tables have no --at", place="--at", remedy="leave --at out")
     with given(context).lake() as lake:
+        if ours is not None:
+            _run_each(lake, ours, script, output)
+            return
         if at is None:
             _run(lake.duck, script, output, each=each)
             return
@@ -67,36 +77,51 @@ def command(
             _run(past, script, output, each=each)
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
-    """What the user wrote, and the name of its place."""
+# ---------------------------------------------------------------- with statements about dynamic tables
+def _with_ours(script: Script) -> list[Statement] | None:
+    """The script's statements; None where DuckDB gets it as it is, because none is ours."""
+    from lakemill.core.ddl import may_be_ours, parse_script
+    from lakemill.core.statement import PlainSql
 
-    text: str
-    name: str | None
+    if not may_be_ours(script.text):
+        return None
+    found = list(parse_script(script.text, script.name))
+    return None if all(isinstance(statement, PlainSql) for statement in found) else found
 
-    def place(self, offset: int, line: int, column: int) -> str:
-        """A line and column of the statement that begins at `offset`, counted in the script."""
-        before = self.text[:offset]
-        first_line = before.count("\n")
-        if line == 1:
-            column += offset - (before.rfind("\n") + 1)
-        return (
-            f"{self.name}:{first_line + line}:{column}" if self.name else f"line {first_line + line}, column {column}"
+
+def _run_each(lake: Lake, statements: list[Statement], script: Script, output: Output) -> None:
+    from lakemill.cli.statements import carry_out
+    from lakemill.core.statement import PlainSql
+
+    lake.duck.execute("SET python_enable_replacements = false")
+    kinds = [_kind(lake.duck, script, one) if isinstance(one, PlainSql) else "" for one in statements]
+    if "TRANSACTION" in kinds:
+        raise BadStatement(
+            "a script with statements about dynamic tables can't have transactions of its own",
+            remedy="leave BEGIN and COMMIT out, or make two scripts",
+            place=statements[kinds.index("TRANSACTION")].at.place(script.name),
         )
-
-
-def _script(text: str | None, file: Path | None) -> Script:
-    if (text is None) == (file is None):
-        raise BadArgument("give either SQL or --file", remedy="see `lakemill sql --help`")
-    if file is not None:
+    for number, (statement, kind) in enumerate(zip(statements, kinds, strict=True)):
+        if isinstance(statement, PlainSql):
+            with _placed(script, statement.at.offset, _done_before(number, own=False)):
+                lake.duck.execute(statement.text)
+                _show(output, kind, _columns(lake.duck), _batches(lake.duck))
+            continue
         try:
-            return Script(file.read_text("utf-8"), str(file))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise BadArgument(f"{file} can't be read: {reason}", place="--file", remedy="name a text file") from error
-    return Script(sys.stdin.read() if text == "-" else str(text), None)
+            carry_out(lake, statement, output, script.name)
+        except LakemillError as error:
+            if number:
+                raise _with_remedy(error, _done_before(number, own=False)) from error
+            raise
 
 
+def _kind(duck: Connection, script: Script, statement: PlainSql) -> str:
+    """What DuckDB says that it is; so that a mistake is found before anything is done."""
+    with _placed(script, statement.at.offset):
+        return str(duck.extract_statements(statement.text)[0].type.name)
+
+
+# ---------------------------------------------------------------- all of it DuckDB's
 def _run(duck: Connection, script: Script, output: Output, *, each: bool) -> None:
     duck.execute("SET python_enable_replacements = false")  # a table `output` is no variable of this program
     statements = list(_statements(duck, script))

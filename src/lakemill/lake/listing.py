@@ -1,4 +1,4 @@
-"""What is in a lake, as lists for people: its tables and views at a snapshot, and its newest snapshots.
+"""What is in a lake, as lists for people: its tables and views at a snapshot, its newest snapshots, who changed what.
 
 Reads the catalog only, for the command line and later surfaces. Counting the visible rows of the past is left to
 ``lake/scan.py``, since a delete's timing can be in doubt.
@@ -14,10 +14,12 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from lakemill.core.changes import Change, parse_changes
+from lakemill.core.changes import DELETES, INSERTS, SHAPES, Change, parse_changes
+from lakemill.core.lag import Commit
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("listing")
+_CHANGES = INSERTS | DELETES | SHAPES
 
 # a label of the catalog → a word for people
 _WORDS = {
@@ -66,6 +68,18 @@ class ListedSnapshot:
     message: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class ListedCommit:
+    """A commit and the tables that it changed; None where it, or one before it that was expired, no longer says."""
+
+    commit: Commit
+    tables: frozenset[int] | None
+
+    def changed(self, table_ids: frozenset[int]) -> bool:
+        """Whether it changed one of these; in doubt it did."""
+        return self.tables is None or not self.tables.isdisjoint(table_ids)
+
+
 def list_tables(conn: psycopg.Connection[Any], schema: str, at: int) -> list[ListedTable]:
     """Tables, then views, by name."""
     with conn.transaction():
@@ -101,6 +115,21 @@ def list_snapshots(
         ListedSnapshot(id_, time, version, _told(changes[id_], names), author, message)
         for id_, time, version, _, author, message in rows
     ]
+
+
+def list_commits(conn: psycopg.Connection[Any], schema: str, after: int) -> list[ListedCommit]:
+    """What happened after a snapshot, oldest first; compaction and the like change nothing."""
+    with conn.transaction():
+        _search(conn, schema)
+        rows = conn.execute(QUERIES["commits"].compose(), {"after": after}).fetchall()
+    found = []
+    last = after
+    for snapshot, time, text in rows:
+        told = snapshot == last + 1 and text is not None
+        tables = {c.table_id for c in parse_changes(text) if c.kind in _CHANGES and c.table_id is not None}
+        found.append(ListedCommit(Commit(snapshot, time), frozenset(tables) if told else None))
+        last = snapshot
+    return found
 
 
 def _told(changes: Sequence[Change], names: dict[int, str]) -> str:

@@ -5,6 +5,8 @@
     orders.scan(at=12, where="day >= '2026-01-01'")   # a Spark DataFrame
     orders.delta(12, 20)                              # its columns and __weight
     orders.append(frame)                              # published as one snapshot
+    lake.create("CREATE DYNAMIC TABLE …")             # a query that Spark keeps fresh
+    lake.refresh("by_day")
 
 It wires settings, PostgreSQL, DuckDB and Spark together, each opened when first needed, and owns them until
 ``close()``. What to read is decided in ``lake/scan.py``, how in ``spark/inputs.py``; writing is ``runtime/write.py``.
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from lakemill.lake.publish import Published
+    from lakemill.runtime.dynamic import Created
+    from lakemill.runtime.show import Shown
+    from lakemill.store.history import RefreshRecord
 
 
 def open(place: str | Path | Settings | None = None, *, flags: Mapping[str, object] | None = None) -> Lake:
@@ -137,6 +142,45 @@ class Lake:
         """Run a statement by DuckDB on the lake; fetch from what is returned."""
         with duckdb.explained():
             return self.duck.execute(statement, parameters or [])
+
+    # ------------------------------------------------------------ dynamic tables
+    def create(self, sql: str) -> Created:
+        """Carry out one CREATE DYNAMIC TABLE: what was declared, and the refreshes that loaded it."""
+        from lakemill.core.ddl import parse_definition
+        from lakemill.runtime import dynamic
+
+        return dynamic.create(self, parse_definition(sql))
+
+    def refresh(self, *names: str, full: bool = False) -> tuple[RefreshRecord, ...]:
+        """Bring dynamic tables, and the suppliers that they need, to the newest snapshot.
+
+        One record each, in order. One that failed is a record too, with ``outcome`` and ``error_code``; it does not
+        raise. ``full`` computes the whole query; only what differs is written.
+        """
+        from lakemill.runtime.refresh import refresh
+
+        return refresh(self, [parse_name(name) for name in names], full=full)
+
+    def drop(self, name: str, *, cascade: bool = False) -> tuple[str, ...]:
+        """Drop a dynamic table, with ``cascade`` all that read it too; the names of those that went."""
+        from lakemill.core.position import START
+        from lakemill.core.statement import Drop
+        from lakemill.runtime import dynamic
+
+        return tuple(map(str, dynamic.drop(self, Drop(START, parse_name(name), cascade=cascade))))
+
+    def dynamic_tables(self, like: str | None = None) -> tuple[Shown, ...]:
+        """How the dynamic tables stand; ``like`` is a pattern for the name, with ``%``."""
+        from lakemill.runtime.show import show
+
+        return show(self, like)
+
+    def history(self, name: str | None = None, *, limit: int = 10) -> tuple[RefreshRecord, ...]:
+        """The newest refreshes of a dynamic table, or of all."""
+        from lakemill.store import definitions, history
+
+        wanted = None if name is None else definitions.get(self.conn, parse_name(name)).id
+        return history.history(self.conn, wanted, limit)
 
 
 class Table:

@@ -56,6 +56,14 @@ def transaction(where: Executor) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def rolled_back(conn: Connection) -> Iterator[None]:
+    """A dry run: the body sees one state of the database, and what it did to it; afterwards nothing has happened."""
+    with conn.transaction(force_rollback=True):
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        yield
+
+
 def parse(dsn: str) -> dict[str, Any]:
     """A DSN, as URL or as words, taken apart."""
     try:

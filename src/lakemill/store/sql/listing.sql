@@ -1,4 +1,4 @@
--- What `lakemill tables` and `lakemill snapshots` list. The search_path is the catalog's schema.
+-- What `lakemill tables`, `snapshots` and `list` list. The search_path is the catalog's schema.
 
 -- name: tables
 -- tables at a snapshot, with what their files hold; whether rows or deletes of them may live in the catalog itself
@@ -47,7 +47,12 @@ FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
 WHERE t.table_id = ANY(%(ids)s)
 ORDER BY t.table_id, t.begin_snapshot DESC, s.begin_snapshot DESC;
 
-
 -- name: newest
 -- the newest snapshot's id
 SELECT max(snapshot_id) FROM ducklake_snapshot;
+
+-- name: commits
+-- the commits after a snapshot, and what each says that it did, oldest first
+SELECT p.snapshot_id, p.snapshot_time, c.changes_made
+FROM ducklake_snapshot p LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
+WHERE p.snapshot_id > %(after)s ORDER BY p.snapshot_id;

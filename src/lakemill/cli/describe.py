@@ -1,0 +1,119 @@
+"""`lakemill describe`: everything about one dynamic table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lakemill.cli import records
+from lakemill.cli.list_ import standing
+from lakemill.cli.options import FormatOption, NameArgument, given
+from lakemill.cli.output import Format, Output, moment, size, span
+
+if TYPE_CHECKING:
+    from lakemill.core.names import QualifiedName
+    from lakemill.runtime.open import Lake
+    from lakemill.runtime.show import Described
+
+SHOWN = 5
+
+
+def command(context: typer.Context, name: NameArgument, format_: FormatOption = None) -> None:
+    """Show a dynamic table: definition, columns, sources, versions.
+
+    For each source it says what was read of it: the table's id in the lake, the commit, and the rows that it had.
+
+        lakemill describe by_day
+        lakemill describe sales.by_customer --format json
+    """
+    from lakemill.core.names import parse_name
+
+    output = given(context).output(format_)
+    with given(context).lake() as lake:
+        describe(lake, parse_name(name), output)
+
+
+def describe(lake: Lake, name: QualifiedName, output: Output) -> None:
+    from lakemill.runtime import show
+
+    found = show.describe(lake, name)
+    if output.format is Format.TABLE:
+        _print(found, output)
+    else:
+        output.record(_facts(found))
+
+
+def _facts(found: Described) -> dict[str, Any]:
+    from lakemill.core.ddl import to_sql
+
+    table, last = found.shown.table, found.shown.last
+    return standing(found.shown) | {
+        "definition": to_sql(table.definition),
+        "definition_version": table.definition_version,
+        "created": table.created_at,
+        "declared": table.declared_at,
+        "state_since": table.state_since,
+        "table_id": table.table_id,
+        "query": table.resolved.query,
+        "columns": [{"name": column.name, "type": column.type} for column in table.resolved.columns],
+        "sources": [
+            {
+                "name": str(one.source.name),
+                "kind": one.source.kind.value,
+                "columns": list(one.source.columns),
+                "table_id": one.read.table_id if one.read else one.source.table_id,
+                "commit": one.read and one.read.commit,
+                "rows": one.read and one.read.rows,
+            }
+            for one in found.sources
+        ],
+        "consumers": [str(name) for name in found.consumers],
+        "versions": [
+            {"commit": v.commit, "b_lo": v.b_lo, "b_hi": v.b_hi, "t": v.t, "definition_version": v.definition_version}
+            for v in found.versions
+        ],
+        "warnings": [{"message": one.message, "remedy": one.remedy} for one in found.warnings],
+        "last": last and records.fields(last),
+    }
+
+
+def _print(found: Described, output: Output) -> None:
+    from lakemill.core.ddl import to_sql
+
+    shown, table = found.shown, found.shown.table
+    frontier = shown.frontier
+    output.text(to_sql(table.definition) + ";\n")
+    reason = f" ({table.state_reason})" if table.state_reason else ""
+    facts = {
+        "state": f"{table.state.value}{reason}",
+        "mode": f"{table.resolved.mode.value}: {table.resolved.mode_reason.partition(': ')[2]}",
+        "data snapshot": f"{frontier.version.b_hi} of {moment(frontier.b_time)}" if frontier else "never loaded",
+        "lag": f"{span(shown.lag) or 'never loaded'}; target {table.definition.target_lag}",
+        "next due": moment(shown.due),
+        "rows": shown.rows,
+        "size": size(shown.bytes),
+        "read by": ", ".join(map(str, found.consumers)) or "no dynamic table",
+        "last refresh": f"{moment(shown.last.started_at)} {records.summary(shown.last)}" if shown.last else "never",
+    }
+    output.record(facts)
+    output.text("")
+    output.rows(["column", "type"], [[column.name, column.type] for column in table.resolved.columns])
+    output.text("")
+    columns = ["source", "kind", "columns used", "table id", "commit", "rows"]
+    output.rows(columns, [_source(one) for one in found.sources], empty="it reads no table")
+    if found.versions:
+        output.text("")
+        newest = [
+            [v.commit, f"{v.b_lo} … {v.b_hi}", v.t, v.definition_version] for v in reversed(found.versions[-SHOWN:])
+        ]
+        output.rows(["commit", "right for data snapshots", "at time", "definition"], newest)
+    for one in found.warnings:
+        output.remark(f"warning: {one.message} → {one.remedy}")
+
+
+def _source(one: Any) -> list[Any]:
+    read = one.read
+    table_id = read.table_id if read else one.source.table_id
+    used = ", ".join(one.source.columns)
+    return [str(one.source.name), one.source.kind.value, used, table_id, read and read.commit, read and read.rows]

@@ -1,0 +1,70 @@
+"""`lakemill history`: what every refresh did, why, and what it cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakemill.cli import records
+from lakemill.cli.options import FormatOption, given
+from lakemill.cli.output import Format, Output, moment, size
+
+if TYPE_CHECKING:
+    from lakemill.store.history import RefreshRecord
+
+
+def command(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="Only this dynamic table; all of them by default.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 10,
+    format_: FormatOption = None,
+) -> None:
+    """List refreshes, the newest first.
+
+    Who asked, what was done and why, from which data snapshot to which, rows in and out, what was read, and how long
+    each phase took. What can't be measured is unknown. JSON also has what was read of each source.
+
+        lakemill history
+        lakemill history by_day --limit 3
+        lakemill history by_day --format json
+    """
+    output = given(context).output(format_)
+    with given(context).lake() as lake:
+        found = lake.history(name, limit=limit)
+    _tell(found, output)
+
+
+def _tell(found: tuple[RefreshRecord, ...], output: Output) -> None:
+    facts = [_for_people(one) if output.format is Format.TABLE else records.fields(one) for one in found]
+    columns = list(facts[0]) if facts else ["table"]
+    output.rows(columns, [list(one.values()) for one in facts], empty="no refreshes yet")
+
+
+def _for_people(record: RefreshRecord) -> dict[str, Any]:
+    taken = records.seconds(record)
+    return {
+        "started": moment(record.started_at),
+        "table": str(record.name),
+        "trigger": record.trigger.value,
+        "action": record.action.value if record.action else record.outcome.value,
+        "a → b": f"{_known(record.a, 'nothing')} → {_known(record.b)}",
+        "rows in": _known(record.rows_in),
+        "rows out": records.rows_out(record),
+        "records read": _known(record.records_read),
+        "bytes read": _known(size(record.bytes_read)),
+        "jobs": _known(record.spark_jobs),
+        "seconds": records.UNKNOWN if taken is None else f"{taken:.1f}",
+        "phases": ", ".join(f"{name} {seconds:.2f}" for name, seconds in record.phases.items()) or records.UNKNOWN,
+        "why": _why(record),
+    }
+
+
+def _why(record: RefreshRecord) -> str | None:
+    if record.error_code:
+        return f"{record.error_code}: {record.error_text}"
+    return f"{record.reason} → {record.remedy}" if record.remedy else record.reason
+
+
+def _known(value: Any, missing: str = records.UNKNOWN) -> Any:
+    return missing if value is None else value

@@ -1,0 +1,92 @@
+"""`lakemill list`: the dynamic tables, and how each stands."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lakemill.cli.options import FormatOption, given
+from lakemill.cli.output import Format, Output, moment, size, span
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+    from lakemill.runtime.show import Shown
+
+
+def command(
+    context: typer.Context,
+    like: Annotated[
+        str | None,
+        typer.Option("--like", metavar="PATTERN", help="Only those whose name is like it; % stands for anything."),
+    ] = None,
+    format_: FormatOption = None,
+) -> None:
+    """List dynamic tables: state, lag, last refresh.
+
+    The lag is the age of the first change, after the data snapshot, of a base table that the table comes from; it is
+    zero while nothing changes. `next due` is when it will reach the target.
+
+        lakemill list
+        lakemill list --like "by_%" --format json
+    """
+    output = given(context).output(format_)
+    with given(context).lake() as lake:
+        list_tables(lake, like, output)
+
+
+def list_tables(lake: Lake, like: str | None, output: Output) -> None:
+    from lakemill.runtime.show import show
+
+    found = show(lake, like)
+    facts = [_for_people(shown) if output.format is Format.TABLE else standing(shown) for shown in found]
+    empty = "no dynamic tables" if like is None else f"no dynamic tables are like {like}"
+    output.rows(list(facts[0]) if facts else ["table"], [list(one.values()) for one in facts], empty=empty)
+
+
+def standing(shown: Shown) -> dict[str, Any]:
+    """How a table stands, for programs; times in seconds."""
+    table, frontier, last = shown.table, shown.frontier, shown.last
+    return {
+        "table": str(table.name),
+        "state": table.state.value,
+        "state_reason": table.state_reason,
+        "mode": table.resolved.mode.value,
+        "mode_reason": table.resolved.mode_reason,
+        "data_snapshot": frontier and frontier.version.b_hi,
+        "data_time": frontier and frontier.b_time,
+        "lag": _seconds(shown.lag),
+        "target_lag": str(table.definition.target_lag),
+        "effective_lag": _seconds(shown.effective_lag),
+        "next_due": shown.due,
+        "last_action": last and last.action and last.action.value,
+        "last_outcome": last and last.outcome.value,
+        "last_refresh": last and (last.ended_at or last.started_at),
+        "last_error": last and last.error_text and f"{last.error_code}: {last.error_text}",
+        "rows": shown.rows,
+        "bytes": shown.bytes,
+    }
+
+
+def _for_people(shown: Shown) -> dict[str, Any]:
+    table, frontier, last = shown.table, shown.frontier, shown.last
+    code, _, why = table.resolved.mode_reason.partition(": ")
+    return {
+        "table": str(table.name),
+        "state": table.state.value,
+        "mode": table.resolved.mode.value,
+        "data snapshot": frontier and frontier.version.b_hi,
+        "of": moment(frontier.b_time) if frontier else None,
+        "lag": span(shown.lag),
+        "target": str(table.definition.target_lag),
+        "last action": (last.action.value if last.action else last.outcome.value) if last else None,
+        "rows": shown.rows,
+        "size": size(shown.bytes),
+        "next due": moment(shown.due),
+        "why": table.state_reason or why or code,
+    }
+
+
+def _seconds(length: timedelta | None) -> float | None:
+    return None if length is None else length.total_seconds()

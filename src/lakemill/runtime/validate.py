@@ -1,0 +1,221 @@
+"""What a definition would be, check by check, without declaring it: what `validate` shows.
+
+Each statement is analysed, and declared, in one transaction that is rolled back: a later statement of the same script
+sees the tables of the earlier ones, all see one state of the lake, and nothing has happened afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, cast
+
+import sqlglot
+from sqlglot import exp
+
+from lakemill.core.ddl import parse_script
+from lakemill.core.definition import Definition, RefreshMode
+from lakemill.core.graph import Warned, build_graph, warnings
+from lakemill.core.names import MAIN, QualifiedName
+from lakemill.core.properties import PROPERTIES, shown
+from lakemill.core.statement import Create, IfExists, Statement
+from lakemill.errors import (
+    BadStatement,
+    Cycle,
+    HasDependents,
+    LakemillError,
+    NotIncrementable,
+    TableExists,
+    UnknownTable,
+    UserError,
+)
+from lakemill.runtime.analyse import Analysis, analyse, parse_query
+from lakemill.runtime.dynamic import refuse_lake_table
+from lakemill.store import db, definitions
+from lakemill.store.definitions import SourceKind
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+
+
+class Verdict(Enum):
+    OK = "ok"
+    WARN = "warn"
+    WRONG = "wrong"
+    UNCHECKED = "not checked"  # because of what is wrong before it
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    verdict: Verdict
+    found: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What was found out about one CREATE DYNAMIC TABLE."""
+
+    checks: tuple[Check, ...]
+    definition: Definition | None = None
+    """None where the statement can't be read."""
+    analysis: Analysis | None = None
+    """None where something is wrong."""
+    named: tuple[QualifiedName, ...] = ()
+    """The tables and views that its text names."""
+    warned: tuple[Warned, ...] = ()
+    error: LakemillError | None = None
+
+    @property
+    def valid(self) -> bool:
+        return self.error is None
+
+    def passed(self, name: str) -> bool:
+        return all(check.verdict in (Verdict.OK, Verdict.WARN) for check in self.checks if check.name == name)
+
+    @property
+    def suppliers(self) -> tuple[QualifiedName, ...]:
+        """The dynamic tables that it reads."""
+        sources = self.analysis.sources if self.analysis else ()
+        return tuple(source.name for source in sources if source.kind is SourceKind.DYNAMIC)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What its rows are grouped by."""
+        return _keys(self.analysis) if self.analysis else ()
+
+
+CHECKS = ("syntax", "name", "sources", "types", "keys", "strategy", "dependencies", "properties", "warnings")
+
+
+def validate(lake: Lake, script: str, file: str | None = None) -> tuple[Validation, ...]:
+    """One after the other; a script that can't be read at all is one that is wrong."""
+    try:
+        found = [_create_only(statement, file) for statement in parse_script(script, file)]
+        if not found:
+            raise BadStatement("there is no statement", remedy="write CREATE DYNAMIC TABLE name … AS SELECT …")
+    except LakemillError as error:
+        return (Validation(tuple(_failed("syntax", error, {})), error=error),)
+    with db.rolled_back(lake.conn):
+        validated = [_validated(lake, statement, file) for statement in found]
+        warned = warnings(build_graph(definitions.nodes(lake.conn)))
+    return tuple(_with_warnings(one, warned) for one in validated)
+
+
+def _create_only(statement: Statement, file: str | None) -> Create:
+    if isinstance(statement, Create):
+        return statement
+    raise BadStatement(
+        "only CREATE DYNAMIC TABLE can be validated",
+        remedy="leave the other statements out",
+        place=statement.at.place(file),
+    )
+
+
+def _validated(lake: Lake, statement: Create, file: str | None) -> Validation:
+    definition = statement.definition
+    told = {"syntax": f"CREATE DYNAMIC TABLE {definition.name}", "properties": ", ".join(_properties(definition))}
+    at = statement.places.get("query", statement.at)
+    where = "syntax"
+    named: tuple[QualifiedName, ...] = ()
+    try:
+        named = tuple(_named(parse_query(definition.query, at, file)))
+        where = "name"
+        known = definitions.find(lake.conn, definition.name)
+        if known is None:
+            refuse_lake_table(lake, definition.name)
+        elif statement.if_exists is IfExists.REFUSE:
+            raise TableExists(f"there is a dynamic table {definition.name} already", place=statement.at.place(file))
+        told["name"] = "it is free" if known is None else f"there is one: {statement.if_exists.value}"
+        where = "types"
+        found = analyse(lake, definition, at, file)
+        if known is None:
+            definitions.create(lake.conn, definition, found.resolved, found.sources)
+        elif statement.if_exists is not IfExists.KEEP:
+            definitions.declare(lake.conn, known, definition, found.resolved, found.sources)
+    except UserError as error:
+        failed = _WHERE.get(type(error), where)
+        if failed in CHECKS[CHECKS.index("types") :]:
+            told["sources"] = ", ".join(map(str, named))
+        if failed in CHECKS[CHECKS.index("strategy") :]:
+            told["types"] = "both engines can run it"
+        return Validation(tuple(_failed(failed, error, told)), definition, named=named, error=error)
+    return Validation(tuple(_passed(found, told)), definition, found, named)
+
+
+_WHERE: dict[type[UserError], str] = {
+    UnknownTable: "sources",
+    NotIncrementable: "strategy",
+    Cycle: "dependencies",
+    HasDependents: "dependencies",
+}
+"""Which check an error belongs to; any other to the one that was under way."""
+
+
+# ---------------------------------------------------------------- what each check says
+def _passed(found: Analysis, told: dict[str, str]) -> Iterator[Check]:
+    reason = found.mode.reason
+    keys = _keys(found)
+    dynamic = [str(source.name) for source in found.sources if source.kind is SourceKind.DYNAMIC]
+    told |= {
+        "sources": ", ".join(_source(source.kind, source.name) for source in found.sources) or "it reads no table",
+        "types": ", ".join(f"{column.name} {column.type}" for column in found.resolved.columns),
+        "keys": ", ".join(keys) if keys else "no GROUP BY",
+        "strategy": f"{found.mode.mode.value}: {reason.text}",
+        "dependencies": ", ".join(dynamic) or "it reads no dynamic table",
+    }
+    for name in CHECKS[:-1]:
+        slow = name == "strategy" and found.mode.mode is RefreshMode.FULL and reason.remedy is not None
+        yield Check(name, Verdict.WARN if slow else Verdict.OK, told[name], reason.remedy if slow else None)
+
+
+def _with_warnings(one: Validation, warned: Iterable[Warned]) -> Validation:
+    """Of all of the script together: what one statement lacks, a later one may bring."""
+    if one.analysis is None:
+        return one
+    own = tuple(found for found in warned if found.name == one.analysis.definition.name)
+    checks = [Check("warnings", Verdict.WARN, found.message, found.remedy) for found in own]
+    return replace(one, checks=(*one.checks, *(checks or [Check("warnings", Verdict.OK, "none")])), warned=own)
+
+
+def _failed(failed: str, error: LakemillError, told: dict[str, str]) -> Iterator[Check]:
+    place = f"{error.place}: " if error.place else ""
+    for name in CHECKS:
+        if name == failed:
+            yield Check(name, Verdict.WRONG, f"{error.code}: {place}{error.message}", error.remedy or None)
+        elif name in told:
+            yield Check(name, Verdict.OK, told[name])
+        else:
+            yield Check(name, Verdict.UNCHECKED, "")
+
+
+def _source(kind: SourceKind, name: QualifiedName) -> str:
+    return str(name) if kind is SourceKind.TABLE else f"{name} ({'view' if kind is SourceKind.VIEW else 'dynamic'})"
+
+
+def _properties(definition: Definition) -> Iterable[str]:
+    lines = [line for line in shown(definition) if line.split(" ")[0] in PROPERTIES]
+    return [*lines, f"PARTITION BY ({', '.join(definition.partition_by)})"] if definition.partition_by else lines
+
+
+def _named(query: exp.Query) -> Iterator[QualifiedName]:
+    ctes = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
+    seen = set()
+    for table in query.find_all(exp.Table):
+        name = QualifiedName(table.db or MAIN, table.name)
+        plain = isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in ctes)
+        if plain and name not in seen:
+            seen.add(name)
+            yield name
+
+
+def _keys(found: Analysis) -> tuple[str, ...]:
+    query = cast("exp.Query", sqlglot.parse_one(found.resolved.query, dialect="duckdb"))
+    group = query.args.get("group")
+    if not isinstance(group, exp.Group):
+        return ()
+    if group.args.get("all"):
+        return tuple(one.alias_or_name for one in query.selects if not one.find(exp.AggFunc))
+    return tuple(key.name if isinstance(key, exp.Column) else key.sql("duckdb") for key in group.expressions)
