@@ -22,13 +22,12 @@ from lakemill.core.definition import Definition, RefreshMode
 from lakemill.core.graph import Node as GraphNode
 from lakemill.core.graph import build_graph
 from lakemill.core.names import MAIN, QualifiedName, fold, quote
-from lakemill.core.narrow import used_columns
 from lakemill.core.plan import Reason, ResolvedMode, Shape, obstacle, resolve
 from lakemill.core.position import START, Position
 from lakemill.core.query import build, qualified
 from lakemill.core.schema import duck_type
 from lakemill.core.shape import NotIncremental, Volatile
-from lakemill.errors import BadStatement, NotIncrementable, SqlFailed, UnknownTable, UnsupportedType
+from lakemill.errors import BadStatement, Cycle, NotIncrementable, SqlFailed, UnknownTable, UnsupportedType
 from lakemill.lake import duck
 from lakemill.store import definitions
 from lakemill.store.definitions import OutputColumn, Resolved, Source, SourceKind
@@ -66,13 +65,13 @@ def analyse(lake: Lake, definition: Definition, at: Position = START, file: str 
     by_schema: dict[str, dict[str, Mapping[str, str]]] = {}
     for source in sources:
         schema, name = source.name.key
-        by_schema.setdefault(schema, {})[name] = types[f"{schema}.{name}"]
+        by_schema.setdefault(schema, {})[name] = types[source.key]
     try:
         full = qualified(text, by_schema)
     except SqlglotError as error:
         raise BadStatement(f"the query can't be taken apart: {_first_line(error)}", place=at.place(file)) from error
-    dialect.check(full, types, text="" if found.views else text, at=at, file=file)
     shape = shape_of(full, sources, types, at, file)
+    dialect.check(full, types, text="" if found.views else text, at=at, file=file)
     mode = resolve(definition.refresh_mode, shape)
     if definition.refresh_mode is RefreshMode.INCREMENTAL and (reason := obstacle(shape)) is not None:
         raise NotIncrementable(f"{reason.text} ({reason.code})", remedy=reason.remedy, place=at.place(file))
@@ -81,7 +80,7 @@ def analyse(lake: Lake, definition: Definition, at: Position = START, file: str 
         for source in sources
     )
     resolved = Resolved(full.sql("duckdb"), mode.mode, _told(mode.reason), output, clocked)
-    used = _used(shape, sources, types)
+    used = _mentioned(full, sources, types)
     narrowed = tuple(
         Source(source.kind, source.name, used[i], source.table_id, source.supplier_id)
         for i, source in enumerate(sources)
@@ -94,7 +93,7 @@ def shape_of(
     query: exp.Query, sources: tuple[Source, ...], types: Types, at: Position = START, file: str | None = None
 ) -> Shape:
     """The tree of a qualified query, or why it has none."""
-    names = [".".join(source.name.key) for source in sources]
+    names = [source.key for source in sources]
     try:
         return build(query, {name: i for i, name in enumerate(names)}, {name: list(types[name]) for name in names})
     except NotIncremental as reason:
@@ -180,6 +179,8 @@ class _Lookup:
 
     def _looked_up(self, name: QualifiedName, table: exp.Table) -> Source:
         key = ".".join(name.key)
+        if name == self.definition.name:
+            raise Cycle(f"{name} reads itself", place=self._place(table))
         supplier = definitions.find(self.lake.conn, name)
         if supplier is not None:
             self.types[key] = {fold(column.name): column.type for column in supplier.resolved.columns}
@@ -213,7 +214,7 @@ def _output(
     """The columns of the query, as DuckDB names and types them."""
     with duck.connect(lake.settings, "", attach=False) as scratch:
         for source in found.tables:
-            columns = found.types[".".join(source.name.key)]
+            columns = found.types[source.key]
             inner = ", ".join(f"{quote(name)} {type_}" for name, type_ in columns.items())
             scratch.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(source.name.schema)}")
             scratch.execute(f"CREATE TABLE {source.name} ({inner})")
@@ -267,13 +268,16 @@ def _refused(error: Exception, text: str, at: Position, file: str | None) -> Sql
 
 
 # ---------------------------------------------------------------- small things
-def _used(shape: Shape, sources: tuple[Source, ...], types: Types) -> list[tuple[str, ...]]:
-    """Per source, the columns that the query reads: all of them where it has no tree."""
-    every = [tuple(types[".".join(source.name.key)]) for source in sources]
-    if isinstance(shape, NotIncremental):
-        return every
-    used = used_columns(shape)
-    return [tuple(name for name in names if name in used.get(i, ())) for i, names in enumerate(every)]
+def _mentioned(query: exp.Query, sources: tuple[Source, ...], types: Types) -> list[tuple[str, ...]]:
+    """Per source, the columns that the query has a word for: it can't be taken apart without them."""
+    aliases: dict[str, set[str]] = {}
+    for table in query.find_all(exp.Table):
+        aliases.setdefault(fold(table.alias_or_name), set()).add(f"{fold(table.db)}.{fold(table.name)}")
+    found: dict[str, set[str]] = {}
+    for column in query.find_all(exp.Column):
+        for key in aliases.get(fold(column.table), ()):
+            found.setdefault(key, set()).add(fold(column.name))
+    return [tuple(name for name in types[source.key] if name in found.get(source.key, ())) for source in sources]
 
 
 def _refuse_cycle(lake: Lake, definition: Definition, sources: tuple[Source, ...]) -> None:

@@ -171,7 +171,7 @@ class _Carrying:
 
     def whole(self, execution: Execution) -> DataFrame:
         shape = self.work.shape
-        numbers = {".".join(found.source.name.key): i for i, found in enumerate(self.window.sources)}
+        numbers = {found.source.key: i for i, found in enumerate(self.window.sources)}
         return execution.whole(self.work.query if isinstance(shape, NotIncremental) else shape, numbers)
 
     def _leaf(self, number: int, end: End) -> DataFrame:

@@ -230,7 +230,7 @@ class Refresh:
     def shape(self) -> Shape:
         if self._shape is None:
             tables = tuple(source for source in self.sources if source.kind is not SourceKind.VIEW)
-            types = {".".join(source.name.key): dict.fromkeys(source.columns, "") for source in tables}
+            types = {source.key: dict.fromkeys(source.columns, "") for source in tables}
             self._shape = shape_of(self.query, tables, types)
         return self._shape
 

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from lakemill.core.clock import NOW, with_parameter
 from lakemill.core.lag import Version
-from lakemill.core.names import QualifiedName, quote
+from lakemill.core.names import QualifiedName, fold, quote
 from lakemill.errors import DeleteInDoubt, SnapshotGone, UnknownSnapshot
 from lakemill.lake import duck
 from lakemill.store import definitions, versions
@@ -66,7 +66,7 @@ def verify(lake: Lake, name: QualifiedName, at: int | None = None) -> Verified:
 
 def _at_versions(lake: Lake, table: DynamicTable, version: Version) -> str:
     """The query with each table at the snapshot that it was read at, and the clock at its time."""
-    ends: dict[tuple[str, str], tuple[QualifiedName, int]] = {}
+    ends: dict[str, tuple[QualifiedName, int]] = {}
     for source in definitions.sources(lake.conn, table):
         if source.kind is SourceKind.VIEW:
             continue
@@ -77,15 +77,15 @@ def _at_versions(lake: Lake, table: DynamicTable, version: Version) -> str:
                 raise SnapshotGone(f"the version of {source.name} at data snapshot {version.b_lo} is gone")
             found, commit = _named_at(lake, supplier.table_id, supplier.commit), supplier.commit
         _refuse_doubt(lake, found, commit)
-        ends[source.name.key] = (found, commit)
+        ends[source.key] = (found, commit)
     query = with_parameter(cast("exp.Query", sqlglot.parse_one(table.resolved.query, dialect="duckdb")))
 
     def change(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Placeholder) and node.name == NOW:
             assert version.t is not None  # noqa: S101  (it asks for the time, so its version has one)
             return exp.cast(exp.Literal.string(version.t.astimezone(UTC).isoformat(sep=" ")), "TIMESTAMPTZ")
-        if isinstance(node, exp.Table) and node.db and (node.db.lower(), node.name.lower()) in ends:
-            name, commit = ends[(node.db.lower(), node.name.lower())]
+        if isinstance(node, exp.Table) and node.db and f"{fold(node.db)}.{fold(node.name)}" in ends:
+            name, commit = ends[f"{fold(node.db)}.{fold(node.name)}"]
             text = f"(FROM {duck.LAKE}.{name} AT (VERSION => {commit})) AS {quote(node.alias_or_name)}"
             return cast("exp.Expr", exp.Table(this=exp.Var(this=text)))
         return node

@@ -127,8 +127,8 @@ class Execution:
 
 def _instant(time: datetime | None) -> exp.Expr:
     assert time is not None  # noqa: S101  (whoever asks for the clock was given one)
-    text = time.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
-    return exp.cast(exp.Literal.string(text), "TIMESTAMPTZ")
+    text = time.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+    return exp.AtTimeZone(this=exp.cast(exp.Literal.string(text), "TIMESTAMP"), zone=exp.Literal.string("UTC"))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ connection, or on the cursor of a publish, as part of its transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -39,9 +39,16 @@ class Source:
     kind: SourceKind
     name: QualifiedName
     columns: tuple[str, ...]
-    """Those that the query uses."""
+    """Those that the query mentions."""
     table_id: int | None = None
     supplier_id: int | None = None
+    written: QualifiedName | None = field(default=None, compare=False)
+    """What the query calls it, where it has another name by now."""
+
+    @property
+    def key(self) -> str:
+        """What the query calls it: ``schema.table``, folded."""
+        return ".".join((self.written or self.name).key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +151,8 @@ def _insert(
         values = {
             "position": position,
             "kind": source.kind.value,
-            "schema": source.name.schema,
-            "name": source.name.name,
+            "schema": (source.written or source.name).schema,
+            "name": (source.written or source.name).name,
             "table_id": source.table_id,
             "supplier_id": source.supplier_id,
             "column_names": list(source.columns),
@@ -183,8 +190,8 @@ def sources(where: Executor, table: DynamicTable) -> tuple[Source, ...]:
     values = {"dynamic_id": table.id, "version": table.definition_version}
     rows = where.execute(QUERIES["sources"].compose(), values).fetchall()
     return tuple(
-        Source(SourceKind(kind), QualifiedName(schema, name), tuple(columns), table_id, supplier_id)
-        for kind, schema, name, columns, table_id, supplier_id in rows
+        Source(SourceKind(kind), QualifiedName(*row[:2]), tuple(row[2]), row[3], row[4], QualifiedName(*row[5:]))
+        for kind, *row in rows
     )
 
 

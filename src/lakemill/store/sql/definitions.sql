@@ -51,7 +51,7 @@ ORDER BY lower(d.schema_name COLLATE "C"), lower(d.table_name COLLATE "C");
 -- name: sources
 -- what a version of a definition reads; a dynamic table has the name that it has now
 SELECT s.kind, coalesce(u.schema_name, s.schema_name), coalesce(u.table_name, s.table_name), s.column_names,
-       s.table_id, s.supplier_id
+       s.table_id, s.supplier_id, s.schema_name, s.table_name
 FROM lakemill.sources s LEFT JOIN lakemill.dynamic_tables u ON u.dynamic_id = s.supplier_id
 WHERE s.dynamic_id = %(dynamic_id)s AND s.version = %(version)s ORDER BY s.position;
 

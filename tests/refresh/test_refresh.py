@@ -1,0 +1,369 @@
+"""What a refresh does in each situation, and that the table equals its query after it; DuckDB is the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import lakemill
+from lakemill.core.ddl import parse_definition, parse_script
+from lakemill.core.names import parse_name
+from lakemill.core.refresh import Action, Outcome, State
+from lakemill.errors import (
+    BadStatement,
+    Cycle,
+    HasDependents,
+    LakemillError,
+    NotIncrementable,
+    RefreshFailed,
+    SqlFailed,
+    TableExists,
+    UnknownTable,
+    UnsupportedSql,
+)
+from lakemill.runtime import dynamic, refresh, verify
+from lakemill.runtime.claiming import claimed
+from lakemill.store import definitions
+from lakemill.store.history import RefreshRecord
+from tests.conftest import MakeLake
+
+pytestmark = pytest.mark.spark
+
+
+class Mill:
+    """A lake with two tables, and the words of this file."""
+
+    def __init__(self, lake: lakemill.Lake) -> None:
+        self.lake = lake
+        self.tell(
+            "CREATE TABLE r (id INTEGER, k INTEGER, v DOUBLE, name VARCHAR)",
+            "INSERT INTO r SELECT i, i % 10, i * 1.5, 'n' || (i % 3) FROM range(40) t(i)",
+            "CREATE TABLE s (k INTEGER, w INTEGER)",
+            "INSERT INTO s SELECT i, i * 10 FROM range(8) t(i)",
+        )
+
+    def tell(self, *statements: str) -> None:
+        for statement in statements:
+            self.lake.sql(statement)
+
+    def create(self, name: str, query: str, options: str = "CARDINALITY_THRESHOLD = 1") -> RefreshRecord | None:
+        text = f"CREATE DYNAMIC TABLE {name} TARGET_LAG = '1 minute' {options} AS {query}"
+        records = dynamic.create(self.lake, parse_definition(text)).records
+        return records[-1] if records else None
+
+    def refresh(self, *names: str, full: bool = False) -> RefreshRecord:
+        """The record of the last one; all must be what they should be afterwards."""
+        records = refresh.refresh(self.lake, [parse_name(name) for name in names], full=full)
+        if records[-1].outcome is Outcome.SUCCEEDED:
+            self.judge(*names)
+        return records[-1]
+
+    def judge(self, *names: str) -> None:
+        for name in names:
+            found = verify.verify(self.lake, parse_name(name))
+            assert found.equal, found
+
+    def rows(self, query: str) -> list[Any]:
+        return self.lake.sql(query).fetchall()
+
+    def state(self, name: str) -> State:
+        return definitions.get(self.lake.conn, parse_name(name)).state
+
+
+@pytest.fixture
+def mill(make_lake: MakeLake, spark: Any) -> Iterator[Mill]:
+    with lakemill.open(make_lake().settings) as lake:
+        yield Mill(lake)
+
+
+def did(record: RefreshRecord) -> tuple[Action | None, str]:
+    assert record.outcome is Outcome.SUCCEEDED, record
+    return record.action, (record.reason or "").split(":")[0]
+
+
+def counts(record: RefreshRecord) -> tuple[int | None, int | None]:
+    return record.rows_inserted, record.rows_deleted
+
+
+# ---------------------------------------------------------------- actions
+def test_a_chain_does_what_each_change_needs(mill: Mill) -> None:
+    first = mill.create("big", "SELECT id, k, v FROM r WHERE v > 15")
+    assert first is not None
+    assert (did(first), counts(first)) == ((Action.INITIALIZE, "FIRST_LOAD"), (29, 0))
+    mill.create("by_k", "SELECT k, count(*) AS n, sum(v) AS total FROM big GROUP BY k")
+    mill.judge("big", "by_k")
+    assert did(mill.refresh("by_k")) == (Action.NO_DATA, "NO_CHANGE")
+
+    mill.tell("INSERT INTO r VALUES (100, 3, 99.5, 'x'), (100, 3, 99.5, 'x'), (101, 3, 1, 'y')")
+    big = mill.refresh("big")
+    assert (did(big), counts(big)) == ((Action.APPEND, "ONLY_INSERTS"), (2, 0))
+    by_k = mill.refresh("by_k")
+    assert (did(by_k), counts(by_k)) == ((Action.KEYS, "KEYS"), (1, 1))
+    assert None not in (by_k.records_read, by_k.spark_jobs, by_k.bytes_read)
+    assert [source.name.name for source in by_k.sources] == ["big"]
+
+    head = mill.lake.snapshot().id
+    mill.tell("UPDATE r SET name = 'z' WHERE id = 20")  # a column that nobody reads
+    assert did(mill.refresh("big")) == (Action.DELTA, "DELTA")
+    assert mill.lake.snapshot().id == head + 1, "a refresh that changes nothing makes no snapshot"
+    assert did(mill.refresh("by_k")) == (Action.NO_DATA, "NO_CHANGE")
+
+    mill.tell("DELETE FROM r WHERE id = 100")
+    both = mill.refresh("big", "by_k")
+    assert (did(both), counts(both)) == ((Action.KEYS, "KEYS"), (1, 1))
+    assert did(mill.refresh("by_k", full=True)) == (Action.FULL, "REQUESTED")
+
+
+def test_copies_of_a_row_go_one_by_one(mill: Mill) -> None:
+    mill.tell("CREATE TABLE d AS SELECT 1 AS id, 7 AS k FROM range(5) UNION ALL SELECT 2, 7 FROM range(2)")
+    mill.create("ks", "SELECT k FROM d")
+    mill.tell("DELETE FROM d WHERE id = 2")
+    record = mill.refresh("ks")
+    assert (did(record)[0], counts(record)) == (Action.DELTA, (0, 2))
+    assert mill.rows("SELECT count(*) FROM ks") == [(5,)]
+
+
+def test_most_of_a_table_is_replaced_by_files_and_the_rest_by_positions(mill: Mill) -> None:
+    mill.create("copy", "SELECT id, v FROM r")
+    mill.tell("UPDATE r SET v = -v WHERE id < 30")
+    assert counts(mill.refresh("copy")) == (29, 29)  # -0.0 is 0.0
+    assert not mill.rows("FROM ducklake_list_files('lake', 'copy') WHERE delete_file IS NOT NULL")
+    mill.tell("UPDATE r SET v = 1 WHERE id = 3", "DELETE FROM r WHERE id = 4")
+    assert counts(mill.refresh("copy")) == (1, 2)
+    mill.tell("UPDATE r SET v = 2 WHERE id = 3", "DELETE FROM r WHERE id = 5")
+    assert counts(mill.refresh("copy")) == (1, 2)
+
+
+@pytest.mark.parametrize(("threshold", "action"), [(0.19, Action.FULL), (0.2, Action.KEYS)])
+def test_the_threshold(mill: Mill, threshold: float, action: Action) -> None:
+    mill.create("by_k", "SELECT k, count(*) AS n FROM r GROUP BY k", f"CARDINALITY_THRESHOLD = {threshold}")
+    mill.tell("INSERT INTO r SELECT i, 3, 1, 'x' FROM range(10) t(i)")  # 10 of 50 rows
+    assert mill.refresh("by_k").action is action
+
+
+def test_time_passes(mill: Mill) -> None:
+    mill.tell("CREATE TABLE e AS SELECT now()::TIMESTAMP + to_seconds(i * 5 - 20) AS t, i FROM range(9) r(i)")
+    mill.create("past", "SELECT i FROM e WHERE t < now()")
+    mill.judge("past")
+    before = mill.rows("SELECT count(*) FROM past")[0][0]
+    mill.tell("UPDATE e SET t = t - INTERVAL 1 DAY WHERE i > 6")
+    record = mill.refresh("past")
+    assert record.action is Action.DELTA
+    assert record.t is not None
+    assert mill.rows("SELECT count(*) FROM past")[0][0] >= before + 2
+
+
+def test_a_clock_without_a_change_still_moves(mill: Mill) -> None:
+    mill.create("today", "SELECT count(*) AS n, current_date AS day FROM r")
+    assert mill.refresh("today").action is Action.FULL
+
+
+# ---------------------------------------------------------------- the past can't be used
+def test_a_foreign_write_is_undone(mill: Mill) -> None:
+    mill.create("copy", "SELECT id, k FROM r")
+    mill.tell("DELETE FROM copy WHERE k = 2", "INSERT INTO copy VALUES (-1, -1)")
+    record = mill.refresh("copy")
+    assert (did(record), counts(record)) == ((Action.REINITIALIZE, "FOREIGN_WRITE"), (4, 1))
+
+
+def test_sources_change_their_shape(mill: Mill) -> None:
+    mill.create("by_k", "SELECT k, count(*) AS n FROM r GROUP BY k")
+    mill.tell("ALTER TABLE r ADD COLUMN more INTEGER", "UPDATE r SET k = 1 WHERE id = 2")
+    assert did(mill.refresh("by_k"))[0] is Action.KEYS, "a column that it does not use"
+    mill.tell("CREATE OR REPLACE TABLE r AS SELECT 1 AS id, 2 AS k, 0.5::DOUBLE AS v, 'x' AS name")
+    assert did(mill.refresh("by_k")) == (Action.REINITIALIZE, "TABLE_REPLACED")
+    mill.tell("ALTER TABLE r DROP COLUMN v")
+    assert did(mill.refresh("by_k"))[0] is Action.NO_DATA
+    mill.tell("ALTER TABLE r ALTER COLUMN k TYPE BIGINT")
+    failed = mill.refresh("by_k")
+    assert (failed.outcome, failed.error_code) == (Outcome.FAILED, "OUTPUT_CHANGED")
+    mill.tell("ALTER TABLE r DROP COLUMN k")
+    failed = mill.refresh("by_k")
+    assert (failed.outcome, failed.error_code) == (Outcome.FAILED, "SQL_FAILED")
+    mill.tell("DROP TABLE r")
+    failed = mill.refresh("by_k")
+    assert (failed.outcome, failed.error_code) == (Outcome.FAILED, "UNKNOWN_TABLE")
+
+
+def test_views_are_expanded_and_their_change_is_seen(mill: Mill) -> None:
+    mill.tell("CREATE VIEW part AS SELECT * FROM r WHERE k < 5", "CREATE VIEW few (a, b) AS SELECT id, k FROM part")
+    mill.create("ids", "SELECT a, b FROM few WHERE a > 3")
+    mill.tell("INSERT INTO r VALUES (77, 1, 1, 'x')")
+    assert did(mill.refresh("ids"))[0] is Action.APPEND
+    mill.tell("CREATE OR REPLACE VIEW part AS SELECT * FROM r WHERE k < 3")
+    assert did(mill.refresh("ids")) == (Action.REINITIALIZE, "VIEW_CHANGED")
+    assert mill.rows("SELECT max(b) FROM ids") == [(2,)]
+
+
+def test_strict_fails_instead(mill: Mill) -> None:
+    mill.create("copy", "SELECT id FROM r", "REFRESH_MODE = INCREMENTAL STRICT = TRUE")
+    mill.tell("INSERT INTO copy VALUES (-1)")
+    failed = mill.refresh("copy")
+    assert (failed.outcome, failed.error_code) == (Outcome.FAILED, "STRICT_REFUSED")
+
+
+# ---------------------------------------------------------------- declaring
+def test_a_first_load_that_fails_leaves_nothing(mill: Mill) -> None:
+    with pytest.raises(RefreshFailed):
+        mill.create("bad", "SELECT CAST(name AS INTEGER) AS n FROM r")
+    assert definitions.find(mill.lake.conn, parse_name("bad")) is None
+    assert mill.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = 'lake' ORDER BY 1") == [
+        ("r",),
+        ("s",),
+    ]
+    mill.create("bad", "SELECT name FROM r")
+    mill.judge("bad")
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "place"),
+    [
+        ("SELECT id FROM nowhere", UnknownTable, "line 1, column 94"),
+        ("SELECT nothing FROM r", SqlFailed, "line 1, column 86"),
+        ("SELECT id FROM", BadStatement, None),
+        ("SELECT id, id FROM r", BadStatement, None),
+        ("SELECT random() AS x FROM r", BadStatement, None),
+        ("SELECT id FROM r AT (VERSION => 1)", BadStatement, None),
+        ("SELECT md5_number(name) AS x FROM r", UnsupportedSql, None),
+        ("SELECT id FROM loop", Cycle, None),
+    ],
+)
+def test_what_is_refused(mill: Mill, query: str, error: type[LakemillError], place: str | None) -> None:
+    with pytest.raises(error) as caught:
+        mill.create("loop", query, "INITIALIZE = ON_SCHEDULE")
+    if place:
+        assert caught.value.place == place
+    assert definitions.find(mill.lake.conn, parse_name("loop")) is None
+
+
+def test_incremental_must_be_possible(mill: Mill) -> None:
+    with pytest.raises(NotIncrementable, match="GLOBAL_AGGREGATE"):
+        mill.create("n", "SELECT count(*) AS n FROM r", "REFRESH_MODE = INCREMENTAL")
+    mill.create("n", "SELECT count(*) AS n FROM r")
+    mill.tell("INSERT INTO r VALUES (1, 1, 1, 'x')")
+    assert did(mill.refresh("n")) == (Action.FULL, "GLOBAL_AGGREGATE")
+
+
+def test_create_again(mill: Mill) -> None:
+    mill.create("t", "SELECT id FROM r")
+    with pytest.raises(TableExists):
+        mill.create("t", "SELECT id FROM r")
+    with pytest.raises(TableExists):
+        mill.create("r", "SELECT k FROM s")
+
+    def again(word: str, query: str) -> None:
+        text = f"CREATE {word} DYNAMIC TABLE t TARGET_LAG = '2 minutes' AS {query}"
+        dynamic.create(mill.lake, parse_definition(text))
+        mill.judge("t")
+
+    again("OR REPLACE", "SELECT id, k AS other FROM r WHERE k = 1")
+    assert mill.rows("SELECT count(*), max(other) FROM t") == [(4, 1)]
+    head = mill.lake.snapshot().id
+    again("OR ALTER", "SELECT id, k AS other FROM r WHERE k = 1")
+    assert mill.lake.snapshot().id == head, "the same content is not computed again"
+    again("OR ALTER", "SELECT id, k AS other FROM r WHERE k = 2")
+    assert mill.rows("SELECT count(*), max(other) FROM t") == [(4, 2)]
+
+
+def test_rename_and_drop(mill: Mill) -> None:
+    mill.create("a", "SELECT id, k FROM r")
+    mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
+    run(mill, "ALTER DYNAMIC TABLE a RENAME TO main.c")
+    mill.tell("INSERT INTO r VALUES (500, 5, 5, 'x')")
+    assert did(mill.refresh("c", "b"))[0] is Action.KEYS
+    with pytest.raises(HasDependents, match=r"main\.b"):
+        run(mill, "DROP DYNAMIC TABLE c")
+    run(mill, "DROP DYNAMIC TABLE c CASCADE")
+    assert not definitions.list_all(mill.lake.conn)
+    assert mill.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = 'lake' ORDER BY 1") == [
+        ("r",),
+        ("s",),
+    ]
+
+
+def test_suspended_tables_wait_and_can_be_refreshed_by_hand(mill: Mill) -> None:
+    mill.create("a", "SELECT id, k FROM r")
+    mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
+    assert dynamic.suspend(mill.lake, [parse_name("a")]) == (parse_name("a"), parse_name("b"))
+    assert (mill.state("a"), mill.state("b")) == (State.SUSPENDED, State.UPSTREAM_SUSPENDED)
+    mill.tell("INSERT INTO r VALUES (500, 5, 5, 'x')")
+    assert did(mill.refresh("a"))[0] is Action.APPEND
+    assert mill.state("a") is State.SUSPENDED
+    dynamic.resume(mill.lake, [parse_name("a")])
+    assert (mill.state("a"), mill.state("b")) == (State.ACTIVE, State.ACTIVE)
+
+
+def test_a_supplier_that_waits_is_loaded_on_the_way(mill: Mill) -> None:
+    mill.create("a", "SELECT id, k FROM r", "INITIALIZE = ON_SCHEDULE")
+    assert mill.state("a") is State.PENDING_INIT
+    mill.create("b", "SELECT k FROM a")
+    assert (mill.state("a"), mill.state("b")) == (State.ACTIVE, State.ACTIVE)
+    mill.judge("a", "b")
+
+
+# ---------------------------------------------------------------- others at the same time
+def test_two_cannot_refresh_one_table(mill: Mill) -> None:
+    mill.create("copy", "SELECT id FROM r")
+    mill.tell("INSERT INTO r VALUES (1, 1, 1, 'x')")
+    with claimed(mill.lake, definitions.get(mill.lake.conn, parse_name("copy"))):
+        failed = mill.refresh("copy")
+    assert (failed.outcome, failed.error_code) == (Outcome.FAILED, "CLAIM_LOST")
+    assert did(mill.refresh("copy"))[0] is Action.APPEND
+
+
+def test_a_failure_stops_only_what_reads_it(mill: Mill) -> None:
+    mill.create("good", "SELECT id FROM r")
+    mill.create("bad", "SELECT id, CAST(name AS VARCHAR) AS name FROM r")
+    mill.create("worse", "SELECT id FROM bad")
+    mill.tell("INSERT INTO r VALUES (1, 1, 1, 'x')")
+    with claimed(mill.lake, definitions.get(mill.lake.conn, parse_name("bad"))):
+        names = [parse_name(name) for name in ("good", "bad", "worse")]
+        records: Sequence[RefreshRecord] = refresh.refresh(mill.lake, names)
+    found = {record.name.name: record.outcome for record in records}
+    assert found == {"good": Outcome.SUCCEEDED, "bad": Outcome.FAILED, "worse": Outcome.UPSTREAM_FAILED}
+
+
+def test_rows_that_come_meanwhile_are_next(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    mill.create("copy", "SELECT id, k FROM r")
+    mill.tell("INSERT INTO r VALUES (1000, 1, 1, 'x')")
+    carry = refresh.carry_out
+
+    def late(*arguments: Any) -> RefreshRecord:
+        mill.tell("INSERT INTO r VALUES (2000, 1, 1, 'y')", "DELETE FROM r WHERE id = 5")
+        return carry(*arguments)
+
+    monkeypatch.setattr(refresh, "carry_out", late)
+    assert counts(mill.refresh("copy")) == (1, 0)
+    monkeypatch.undo()
+    assert counts(mill.refresh("copy")) == (1, 1)
+
+
+def test_a_foreign_write_during_the_refresh_is_not_overlooked(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    mill.create("copy", "SELECT id, k FROM r")
+    mill.tell("INSERT INTO r VALUES (1000, 1, 1, 'x')")
+    publish = type(mill.lake.publisher).publish
+    struck = []
+
+    def late(self: Any, *arguments: Any) -> Any:
+        if not struck:
+            struck.append(True)
+            mill.tell("INSERT INTO copy VALUES (-7, -7)")
+        return publish(self, *arguments)
+
+    monkeypatch.setattr(type(mill.lake.publisher), "publish", late)
+    record = mill.refresh("copy")
+    assert did(record) == (Action.REINITIALIZE, "FOREIGN_WRITE")
+
+
+def run(mill: Mill, script: str) -> None:
+    from lakemill.core.statement import Drop, Rename
+
+    for statement in parse_script(script):
+        if isinstance(statement, Drop):
+            dynamic.drop(mill.lake, statement)
+        elif isinstance(statement, Rename):
+            dynamic.rename(mill.lake, statement)
+        else:
+            raise TypeError(statement)
