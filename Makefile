@@ -10,7 +10,7 @@ UV  := $(or $(shell command -v uv 2>/dev/null),$(CURDIR)/.uv/bin/uv)
 RUN := $(UV) run --frozen
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake bench-lake docs clean
+.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh bench-lake docs clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test-spark43: | $(UV) ## the session and the reading of lakes on Spark 4.3, in a
 
 fuzz-lake: | $(UV) ## N random histories (N=1000 SEED=1), half by stock DuckDB alone, half with Lakemill in between
 	$(RUN) python -m tests.fuzz --histories $(N) --seed $(SEED)
+
+fuzz-refresh: | $(UV) ## N random courses of dynamic tables (N=1000 SEED=1), judged by DuckDB
+	$(RUN) python -m tests.refresh --courses $(N) --seed $(SEED)
 
 bench-lake: | $(UV) ## scan, delta, publish and planning, side by side with plain Spark and stock DuckDB
 	$(RUN) python -m bench.lake

@@ -1,0 +1,69 @@
+"""All 22 queries of TPC-H as dynamic tables, through refreshes like RF1 and RF2 and updates; DuckDB is the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import lakemill
+from lakemill.core.ddl import parse_definition
+from lakemill.core.names import parse_name
+from lakemill.core.refresh import Outcome
+from lakemill.runtime import dynamic, refresh, verify
+from tests.conftest import make_lakes
+from tests.core.test_delta_tpch import CHANGES, TABLES
+from tests.fuzz.sandbox import extension
+
+pytestmark = pytest.mark.spark
+REASONS = {
+    **dict.fromkeys((1, 4, 5, 7, 8, 9, 12, 13, 20), "KEYS"),
+    **dict.fromkeys((2, 3, 10, 18, 21), "TOP_WITHOUT_KEY"),
+    **dict.fromkeys((6, 11, 14, 15, 17, 19, 22), "GLOBAL_AGGREGATE"),
+    16: "JOIN_WITHOUT_KEY",
+}
+"""What each refresh does, or why it computes the query whole; whoever changes a line here has changed its cost."""
+
+
+@pytest.fixture(scope="module")
+def lake(postgres: str, spark_session: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[lakemill.Lake]:
+    folder: Path = tmp_path_factory.mktemp("tpch")
+    with make_lakes(postgres, folder) as make, lakemill.open(make().settings) as lake:
+        with duckdb.connect() as source:
+            source.execute(f"LOAD {extension('tpch')}; SET threads = 1; CALL dbgen(sf = 0.005)")
+            for name in TABLES:
+                source.execute(f"COPY {name} TO '{folder / name}.parquet'")
+        for name in TABLES:
+            lake.sql(f"CREATE TABLE {name} AS FROM '{folder / name}.parquet'")
+        yield lake
+
+
+def queries() -> dict[int, str]:
+    with duckdb.connect() as connection:
+        connection.execute(f"LOAD {extension('tpch')}")
+        return dict(connection.execute("SELECT query_nr, query FROM tpch_queries()").fetchall())
+
+
+def test_all_of_them_are_right_after_every_step(lake: lakemill.Lake) -> None:
+    names = []
+    for number, query in queries().items():
+        text = query.strip().rstrip(";")
+        dynamic.create(lake, parse_definition(f"CREATE DYNAMIC TABLE q{number} TARGET_LAG = '1 minute' AS {text}"))
+        names.append(parse_name(f"q{number}"))
+    judge(lake, names)
+    for statement in CHANGES.strip().split(";"):
+        if statement.strip():
+            lake.sql(statement)
+    records = refresh.refresh(lake, names)
+    assert [record for record in records if record.outcome is not Outcome.SUCCEEDED] == []
+    judge(lake, names)
+    reasons = {int(record.name.name[1:]): (record.reason or "").split(":")[0] for record in records}
+    assert reasons == REASONS
+
+
+def judge(lake: lakemill.Lake, names: list[Any]) -> None:
+    wrong = [found for name in names if not (found := verify.verify(lake, name)).equal]
+    assert not wrong, [(found.name, found.missing, found.extra, found.examples[:3]) for found in wrong]
