@@ -15,6 +15,7 @@ from lakemill.errors import BadStatement, LakemillError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lakemill.core.graph import Warned
     from lakemill.core.statement import Create, Statement
     from lakemill.runtime.dynamic import Created
     from lakemill.runtime.open import Lake
@@ -56,12 +57,25 @@ def create(lake: Lake, statements: Sequence[Create], output: Output, file: str |
                 _tell(done[-1], output)
     except LakemillError as error:
         if done:
-            error.remedy = f"{error.remedy or 'correct it'}; the {len(done)} before it stay"
+            stay = "the one before it stays" if len(done) == 1 else f"the {len(done)} before it stay"
+            error.remedy = f"{error.remedy or 'correct it'}; {stay}"
         raise
     finally:
-        if output.format is not Format.TABLE and done:
-            facts = [_facts(created) for created in done]
-            output.rows(list(facts[0]), [list(one.values()) for one in facts])
+        if done:
+            _tell_all(lake, done, output)
+
+
+def _tell_all(lake: Lake, done: Sequence[Created], output: Output) -> None:
+    """Of warnings only those that still hold: what one statement lacked, a later one may have brought."""
+    from lakemill.core.graph import warnings
+    from lakemill.runtime.dynamic import graph_of
+
+    still = warnings(graph_of(lake))
+    facts = [_facts(created, [found for found in created.warnings if found in still]) for created in done]
+    if output.format is not Format.TABLE:
+        output.rows(list(facts[0]), [list(one.values()) for one in facts])
+    for found in (found for one in facts for found in one["warnings"]):
+        output.remark(f"warning: {found['message']} → {found['remedy']}")
 
 
 def _tell(created: Created, output: Output) -> None:
@@ -76,11 +90,9 @@ def _tell(created: Created, output: Output) -> None:
         output.text(f"{table.name}: {table.state.value}, nothing loaded")
     if not created.kept:
         output.text(f"  {table.resolved.mode.value}: {table.resolved.mode_reason.partition(': ')[2]}")
-    for found in created.warnings:
-        output.remark(f"warning: {found.message} → {found.remedy}")
 
 
-def _facts(created: Created) -> dict[str, Any]:
+def _facts(created: Created, warned: Sequence[Warned]) -> dict[str, Any]:
     table = created.table
     own = created.records[-1] if created.records else None
     return {
@@ -92,7 +104,7 @@ def _facts(created: Created) -> dict[str, Any]:
         "rows": own and own.rows_inserted,
         "mode": table.resolved.mode.value,
         "mode_reason": table.resolved.mode_reason,
-        "warnings": [{"message": found.message, "remedy": found.remedy} for found in created.warnings],
+        "warnings": [{"message": found.message, "remedy": found.remedy} for found in warned],
         "refreshes": [records.fields(record) for record in created.records],
     }
 

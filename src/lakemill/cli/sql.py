@@ -111,7 +111,7 @@ def _run_each(lake: Lake, statements: list[Statement], script: Script, output: O
             carry_out(lake, statement, output, script.name)
         except LakemillError as error:
             if number:
-                raise _with_remedy(error, _done_before(number, own=False)) from error
+                _with_remedy(error, _done_before(number, own=False))
             raise
 
 

@@ -39,6 +39,8 @@ PIN = timedelta(hours=12)
 ATTEMPTS = 3
 _SHAPES = frozenset({"VIEW_CHANGED", "COLUMNS_CHANGED", "TABLE_REPLACED"})
 """After these the definition is analysed again."""
+_MEASURED = ("rows_in", "rows_inserted", "rows_deleted", "records_read", "bytes_read", "bytes_written", "spark_jobs")
+_NOTHING = dict.fromkeys(_MEASURED, 0)
 
 
 # ---------------------------------------------------------------- several tables at one data snapshot
@@ -62,7 +64,7 @@ def refresh(
             sources = definitions.sources(lake.conn, table)
             cause = next((failed[s.name] for s in sources if s.name in failed), None)
             if cause is not None:
-                record = _skipped(lake, table, cause, trigger, b, t)
+                record = _skipped(lake, table, cause, trigger, b)
             elif table.id not in wanted and versions.version_at(lake.conn, table.id, b.id, t) is not None:
                 continue
             else:
@@ -75,11 +77,12 @@ def refresh(
 
 def explain(lake: Lake, name: QualifiedName) -> tuple[Plan, Window, Snapshot]:
     """What the next refresh would do: the same plan, without carrying it out."""
-    table = definitions.get(lake.conn, name)
-    b, t = lake.snapshot(), datetime.now(UTC)
-    work = Refresh(lake, table, definitions.sources(lake.conn, table), b, t, Trigger.MANUAL)
-    work.begin()
-    plan, window = work.planned()
+    with db.rolled_back(lake.conn):  # planning declares the definition again where a source has another shape
+        table = definitions.get(lake.conn, name)
+        b, t = lake.snapshot(), datetime.now(UTC)
+        work = Refresh(lake, table, definitions.sources(lake.conn, table), b, t, Trigger.MANUAL)
+        work.begin()
+        plan, window = work.planned()
     return plan, window, b
 
 
@@ -92,16 +95,15 @@ def _chain(lake: Lake, wanted: set[int]) -> list[DynamicTable]:
     return [tables[name] for name in graph.order if name in names]
 
 
-def _skipped(
-    lake: Lake, table: DynamicTable, cause: QualifiedName, trigger: Trigger, b: Snapshot, t: datetime
-) -> RefreshRecord:
-    record = RefreshRecord(uuid.uuid4(), table.id, table.name, table.definition_version, trigger, t)
+def _skipped(lake: Lake, table: DynamicTable, cause: QualifiedName, trigger: Trigger, b: Snapshot) -> RefreshRecord:
+    now = datetime.now(UTC)
+    record = RefreshRecord(uuid.uuid4(), table.id, table.name, table.definition_version, trigger, now)
     told = f"{cause} could not be refreshed"
     record = replace(
         record,
         outcome=Outcome.UPSTREAM_FAILED,
         b=b.id,
-        ended_at=datetime.now(UTC),
+        ended_at=now,
         error_code=UpstreamFailed.code,
         error_text=told,
     )
@@ -258,7 +260,7 @@ class Refresh:
     def _no_data(self, reason: Reason) -> RefreshRecord:
         assert self.frontier is not None  # noqa: S101
         versions.raise_b_hi(self.lake.conn, [self.frontier.version_id], self.b.id, self.b.time)
-        return self.finish(self.lake.conn, Action.NO_DATA, reason, self.frontier.version.commit)
+        return self.finish(self.lake.conn, Action.NO_DATA, reason, self.frontier.version.commit, **_NOTHING)
 
     def finish(self, where: db.Executor, action: Action, reason: Reason, commit: int, **measured: Any) -> RefreshRecord:
         """The record of a success, saved as part of the caller's transaction."""

@@ -1,0 +1,427 @@
+"""Dynamic tables from the command line: what each command says and leaves behind. Only the last tests need Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakemill as door
+from lakemill.cli import failure
+from lakemill.core.refresh import Action, Outcome
+from lakemill.errors import StrictRefused
+from tests.cli.conftest import Lakemill, Ran
+from tests.conftest import MakeLake, TestLake, make_lakes
+
+ORDERS = """
+CREATE TABLE orders (id INTEGER, cust INTEGER, amount DOUBLE, day DATE);
+INSERT INTO orders SELECT i, i % 10, i * 1.5, DATE '2026-01-01' + (i % 5)::INTEGER FROM range(100) r(i)
+"""
+CHAIN = """CREATE DYNAMIC TABLE big TARGET_LAG = DOWNSTREAM INITIALIZE = ON_SCHEDULE AS
+SELECT * FROM orders WHERE amount > 30;
+CREATE DYNAMIC TABLE by_cust TARGET_LAG = '10 minutes' INITIALIZE = ON_SCHEDULE AS
+SELECT cust, count(*) AS n FROM big GROUP BY ALL;
+"""
+
+
+def declared(name: str, query: str, words: str = "INITIALIZE = ON_SCHEDULE") -> str:
+    return f"CREATE DYNAMIC TABLE {name} TARGET_LAG = '1 minute' {words} AS {query}"
+
+
+def ok(ran: Ran) -> Ran:
+    assert ran.code == 0, ran.err
+    return ran
+
+
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakemill.spark.session.start", lambda _: pytest.fail("Spark was started"))
+
+
+@pytest.fixture
+def orders(make_lake: MakeLake) -> TestLake:
+    lake = make_lake()
+    with lake.duck() as duck:
+        duck.execute(ORDERS)
+    return lake
+
+
+@pytest.fixture
+def chain(lakemill: Lakemill, orders: TestLake, without_spark: None) -> TestLake:
+    """`big` reads orders, `by_cust` reads big; neither is loaded."""
+    ok(lakemill(orders, "create", CHAIN))
+    return orders
+
+
+@pytest.fixture(scope="module")
+def shared(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestLake]:
+    """One lake for what changes nothing."""
+    with make_lakes(postgres, tmp_path_factory.mktemp("dynamic")) as make:
+        lake = make()
+        with lake.duck() as duck:
+            duck.execute(ORDERS)
+            duck.execute("CREATE VIEW cheap AS SELECT * FROM orders WHERE amount < 10")
+        yield lake
+
+
+# ---------------------------------------------------------------- create
+def test_create_says_what_was_done(lakemill: Lakemill, orders: TestLake, tmp_path: Path, without_spark: None) -> None:
+    file = tmp_path / "chain.sql"
+    file.write_text(f"-- {CHAIN.splitlines()[0]}\n{CHAIN}")
+    ran = ok(lakemill(orders, "create", "-f", file))
+    assert ran.out.splitlines() == [
+        "main.big: PENDING_INIT, nothing loaded",
+        "  INCREMENTAL: every part of the query has a rule",
+        "main.by_cust: PENDING_INIT, nothing loaded",
+        "  INCREMENTAL: every part of the query has a rule",
+    ]
+    assert ran.err == "", "big is read by a later statement, so there is nothing to warn of"
+    again = CHAIN.replace("CREATE DYNAMIC TABLE", "CREATE DYNAMIC TABLE IF NOT EXISTS")
+    assert [one["kept"] for one in lakemill(orders, "create", again, "--format", "json").json] == [True, True]
+
+
+def test_create_warns(lakemill: Lakemill, orders: TestLake) -> None:
+    alone = "CREATE DYNAMIC TABLE big TARGET_LAG = DOWNSTREAM INITIALIZE = ON_SCHEDULE AS FROM orders"
+    assert "warning: main.big will never be refreshed" in lakemill(orders, "create", alone).err
+    (facts,) = lakemill(orders, "create", alone.replace("CREATE", "CREATE OR ALTER"), "--format", "json").json
+    assert (facts["table"], facts["mode"], facts["definition_version"]) == ("main.big", "INCREMENTAL", 2)
+    assert facts["warnings"][0]["remedy"] == "give it a TARGET_LAG"
+
+
+def test_create_keeps_what_was_done_before_a_mistake(lakemill: Lakemill, orders: TestLake) -> None:
+    ran = lakemill(orders, "create", f"{declared('a', 'FROM orders')};\n{declared('b', 'FROM nix')}")
+    assert ran.code == 2
+    assert "error[UNKNOWN_TABLE] line 2, column 81: there is no table or view main.nix" in ran.err
+    assert "the one before it stays" in ran.err
+    assert [one["table"] for one in lakemill(orders, "list", "--format", "json").json] == ["main.a"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "about", "remedy"),
+    [
+        (("create",), "BAD_ARGUMENT", "either", "create --help"),
+        (("create", " "), "BAD_STATEMENT", "no statement", "--help"),
+        (("create", "SELECT 1"), "BAD_STATEMENT", "line 1, column 1: this is no CREATE", "lakemill sql"),
+        (("create", "CREATE DYNAMIC TABLE x AS SELECT 1"), "BAD_STATEMENT", "TARGET_LAG is missing", "TARGET_LAG"),
+        (("create", declared("cheap", "SELECT id FROM orders")), "TABLE_EXISTS", "main.cheap", "another name"),
+        (("create", declared("x", "SELECT nix FROM orders")), "SQL_FAILED", "line 1, column 83", "correct"),
+        (("create", declared("x", "SELECT random() AS r FROM orders")), "BAD_STATEMENT", "anew at every call", "now()"),
+        (("create", declared("x", "SELECT sum(id) AS s FROM orders", "REFRESH_MODE = INCREMENTAL")),
+         "NOT_INCREMENTAL", "no key", "group it"),
+        (("describe", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
+        (("describe", "orders"), "UNKNOWN_DYNAMIC_TABLE", "main.orders", "SHOW DYNAMIC TABLES"),
+        (("explain", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
+        (("history", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
+        (("graph", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
+        (("drop", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
+        (("suspend", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
+        (("suspend",), "BAD_ARGUMENT", "name a dynamic table", "suspend --help"),
+        (("refresh",), "BAD_ARGUMENT", "names or --all", "refresh --help"),
+        (("refresh", "x", "--all"), "BAD_ARGUMENT", "names or --all", "refresh --help"),
+        (("refresh", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
+        (("alter", "x"), "BAD_ARGUMENT", "--rename-to", "alter --help"),
+        (("alter", "x", "--unset", "COMMENT", "--rename-to", "y"), "BAD_ARGUMENT", "--rename-to", "alter --help"),
+        (("alter", "x", "--set", "TARGET_LAG=soon"), "BAD_STATEMENT", "--set TARGET_LAG=soon", "5 minutes"),
+        (("alter", "x", "--set", "PRIORTY=1"), "BAD_STATEMENT", "--set PRIORTY=1", "write PRIORITY"),
+        (("alter", "x", "--set", "PRIORITY"), "BAD_STATEMENT", "PRIORITY", "PRIORITY = 10"),
+        (("alter", "x", "--set", "; DROP DYNAMIC TABLE y=1"), "BAD_STATEMENT", "--set", ""),
+        (("alter", "x", "--unset", "TARGET_LAG"), "BAD_STATEMENT", "--unset TARGET_LAG", "SET TARGET_LAG"),
+        (("sql", "ALTER DYNAMIC TABLE x SUSPENT"), "BAD_STATEMENT", "line 1, column 23", "SUSPEND"),
+        (("sql", "--at", "1", "SHOW DYNAMIC TABLES"), "BAD_ARGUMENT", "--at", "leave --at out"),
+        (("sql", "BEGIN; DROP DYNAMIC TABLE IF EXISTS x; COMMIT"), "BAD_STATEMENT", "transactions", "two scripts"),
+    ],
+)  # fmt: skip
+def test_refused(
+    lakemill: Lakemill,
+    shared: TestLake,
+    without_spark: None,
+    words: tuple[str, ...],
+    code: str,
+    about: str,
+    remedy: str,
+) -> None:
+    lakemill(shared, *words).failed(code, 2, about=about, remedy=remedy)
+    assert lakemill(shared, "list").out == "no dynamic tables\n"
+
+
+# ---------------------------------------------------------------- validate
+def test_validate_a_chain(lakemill: Lakemill, shared: TestLake, without_spark: None) -> None:
+    ran = ok(lakemill(shared, "validate", CHAIN))
+    first, second = ran.out.split("\n\n")
+    assert [line.split()[:2] for line in first.splitlines()] == [["✓", name] for name in (
+        "syntax", "name", "sources", "types", "keys", "strategy", "dependencies", "properties", "warnings"
+    )]  # fmt: skip
+    assert "✓ sources       main.big (dynamic)" in second
+    assert "✓ types         cust INTEGER, n BIGINT" in second
+    assert "✓ keys          cust" in second
+    assert lakemill(shared, "list").out == "no dynamic tables\n"
+
+
+def test_validate_for_programs(lakemill: Lakemill, shared: TestLake, without_spark: None) -> None:
+    text = declared("x", "SELECT o.cust, sum(c.amount) AS s FROM orders o JOIN cheap c USING (id) GROUP BY o.cust")
+    found = ok(lakemill(shared, "validate", text, "--format", "json")).json
+    wanted = {
+        "valid": True,
+        "table_name": "main.x",
+        "syntax_ok": True,
+        "source_tables": ["main.orders", "main.cheap"],
+        "all_sources_exist": True,
+        "refresh_strategy": "INCREMENTAL",
+        "group_by_columns": ["cust"],
+        "dependencies": [],
+        "warnings": [],
+        "errors": [],
+    }
+    assert {key: found[key] for key in wanted} == wanted
+    assert found["properties"]["TARGET_LAG"] == "'1 minute'"
+    assert len(lakemill(shared, "validate", CHAIN, "--format", "json").json) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "check", "code", "exists"),
+    [
+        ("CREATE DYNAMIC TABLE x AS SELECT 1", "syntax", "BAD_STATEMENT", False),
+        ("SELECT 1", "syntax", "BAD_STATEMENT", False),
+        ("", "syntax", "BAD_STATEMENT", False),
+        (declared("x", "SELECT FROM WHERE"), "syntax", "BAD_STATEMENT", False),
+        (declared("x", "SELECT * FROM orders AT (VERSION => 1)"), "syntax", "BAD_STATEMENT", False),
+        (declared("orders", "SELECT 1 AS x"), "name", "TABLE_EXISTS", False),
+        (declared("x", "SELECT 1 AS x FROM nix"), "sources", "UNKNOWN_TABLE", False),
+        (declared("x", "SELECT nix FROM orders"), "types", "SQL_FAILED", True),
+        (declared("x", "SELECT id, id FROM orders"), "types", "BAD_STATEMENT", True),
+        (declared("x", "SELECT count(*) AS n FROM orders", "REFRESH_MODE = INCREMENTAL"),
+         "strategy", "NOT_INCREMENTAL", True),
+        (f"{declared('x', 'FROM orders')}; {declared('y', 'FROM x')};"
+         f"{declared('x', 'FROM y').replace('CREATE', 'CREATE OR REPLACE')}", "dependencies", "CYCLE", True),
+    ],
+)  # fmt: skip
+def test_validate_says_which_check_failed(
+    lakemill: Lakemill, shared: TestLake, without_spark: None, text: str, check: str, code: str, exists: bool
+) -> None:
+    ran = lakemill(shared, "validate", text, "--format", "json")
+    assert ran.code == 2
+    found = ran.json[-1] if isinstance(ran.json, list) else ran.json
+    assert [one["check"] for one in found["checks"] if one["verdict"] == "wrong"] == [check]
+    assert (found["valid"], found["errors"][0]["code"], found["all_sources_exist"]) == (False, code, exists)
+    assert lakemill(shared, "validate", text).out.count("✗") == 1
+    assert lakemill(shared, "list").out == "no dynamic tables\n"
+
+
+def test_validate_says_why_it_is_computed_whole(lakemill: Lakemill, shared: TestLake) -> None:
+    ran = ok(lakemill(shared, "validate", declared("x", "SELECT count(*) AS n FROM orders")))
+    assert "! strategy      FULL: an aggregate over everything has no key → group it by something" in ran.out
+
+
+# ---------------------------------------------------------------- looking
+def test_list(lakemill: Lakemill, chain: TestLake) -> None:
+    big, by_cust = lakemill(chain, "list", "--format", "json").json
+    assert (big["table"], big["state"], big["target_lag"], big["effective_lag"]) == (
+        "main.big", "PENDING_INIT", "DOWNSTREAM", 600.0,
+    )  # fmt: skip
+    assert (by_cust["lag"], by_cust["rows"], by_cust["last_action"]) == (None, None, None)
+    assert by_cust["next_due"] is not None, "what was never loaded is due at once"
+    assert "every part of the query has a rule" in lakemill(chain, "list").out
+    assert [one["table"] for one in lakemill(chain, "list", "--like", "BY%", "--format", "json").json] == [
+        "main.by_cust"
+    ]
+    assert lakemill(chain, "list", "--like", "nix").out == "no dynamic tables are like nix\n"
+    assert lakemill(chain, "sql", "SHOW DYNAMIC TABLES LIKE 'b%'").out.count("PENDING_INIT") == 2
+
+
+def test_describe(lakemill: Lakemill, chain: TestLake) -> None:
+    found = lakemill(chain, "describe", "BY_CUST", "--format", "json").json
+    assert found["definition"].startswith("CREATE DYNAMIC TABLE main.by_cust\n  TARGET_LAG = '10 minutes'\n")
+    assert found["columns"] == [{"name": "cust", "type": "INTEGER"}, {"name": "n", "type": "BIGINT"}]
+    assert [(one["name"], one["kind"], one["columns"], one["commit"]) for one in found["sources"]] == [
+        ("main.big", "DYNAMIC", ["cust"], None)
+    ]
+    assert lakemill(chain, "describe", "big", "--format", "json").json["consumers"] == ["main.by_cust"]
+    shown = lakemill(chain, "describe", "by_cust").out
+    assert lakemill(chain, "sql", "DESC DYNAMIC TABLE by_cust").out.splitlines()[0] == shown.splitlines()[0]
+    definition = shown.partition(";\n")[0]
+    assert ok(lakemill(chain, "create", definition.replace("CREATE", "CREATE OR ALTER"))).err == ""
+
+
+def test_graph(lakemill: Lakemill, chain: TestLake) -> None:
+    assert lakemill(chain, "graph").out.splitlines() == [
+        "main.orders",
+        "└─ main.big · DOWNSTREAM (10 minutes)",
+        "   └─ main.by_cust · 10 minutes",
+    ]
+    assert lakemill(chain, "graph", "by_cust", "--as", "mermaid").out.startswith("flowchart LR\n")
+    for words in (("--as", "json"), ("--format", "json")):
+        edges = lakemill(chain, "graph", "big", *words).json["edges"]
+        assert edges == [{"from": "main.orders", "to": "main.big"}, {"from": "main.big", "to": "main.by_cust"}]
+
+
+def test_explain_asks_no_spark(lakemill: Lakemill, chain: TestLake) -> None:
+    found = lakemill(chain, "explain", "big", "--format", "json").json
+    assert (found["action"], found["reason_code"], found["incremental_bytes"]) == ("INITIALIZE", "FIRST_LOAD", None)
+    assert found["full_bytes"] > 0
+    assert [(one["name"], one["rows"], one["a"], one["b"]) for one in found["sources"]] == [
+        ("main.orders", 100, None, 2)
+    ]
+    assert "whole query" in lakemill(chain, "sql", "EXPLAIN REFRESH big").out
+
+
+# ---------------------------------------------------------------- changing
+def test_alter(lakemill: Lakemill, chain: TestLake) -> None:
+    ok(
+        lakemill(
+            chain,
+            "alter",
+            "by_cust",
+            "--set",
+            "target_lag=DOWNSTREAM",
+            "--set",
+            "COMMENT='it''s'",
+            "--set",
+            "PRIORITY=5",
+        )
+    )
+    definition = lakemill(chain, "describe", "by_cust", "--format", "json").json["definition"]
+    assert "TARGET_LAG = DOWNSTREAM" in definition
+    assert "COMMENT = 'it''s'" in definition
+    found = lakemill(chain, "alter", "by_cust", "--unset", "comment", "--unset", "PRIORITY", "--format", "json").json
+    assert found["properties"] == "TARGET_LAG = DOWNSTREAM, INITIALIZE = ON_SCHEDULE"
+    assert found["definition_version"] == 3
+    assert lakemill(chain, "alter", "by_cust", "--rename-to", "other", "--format", "json").json["table"] == "main.other"
+    assert lakemill(chain, "describe", "by_cust").code == 2
+    ran = ok(lakemill(chain, "sql", "ALTER DYNAMIC TABLE IF EXISTS nix SET PRIORITY = 1"))
+    assert "nothing was changed" in ran.err
+
+
+def test_suspend_and_resume(lakemill: Lakemill, chain: TestLake) -> None:
+    def states(ran: Ran) -> dict[str, Any]:
+        return {row["table"]: (row["state"], row["changed"]) for row in ok(ran).json}
+
+    assert states(lakemill(chain, "suspend", "big", "--format", "json")) == {
+        "main.big": ("SUSPENDED", True), "main.by_cust": ("UPSTREAM_SUSPENDED", True),
+    }  # fmt: skip
+    assert states(lakemill(chain, "suspend", "big", "--format", "json")) == {"main.big": ("SUSPENDED", False)}
+    assert "by hand" in lakemill(chain, "list").out
+    assert all(one["next_due"] is None for one in lakemill(chain, "list", "--format", "json").json)
+    assert states(lakemill(chain, "sql", "ALTER DYNAMIC TABLE big RESUME", "--format", "json")) == {
+        "main.big": ("PENDING_INIT", True), "main.by_cust": ("PENDING_INIT", True),
+    }  # fmt: skip
+
+
+def test_drop(lakemill: Lakemill, chain: TestLake) -> None:
+    lakemill(chain, "drop", "big").failed("HAS_DEPENDENTS", 2, about="main.by_cust", remedy="CASCADE")
+    assert lakemill(chain, "drop", "big", "--cascade").out == "main.big: dropped\nmain.by_cust: dropped\n"
+    assert lakemill(chain, "drop", "big", "--if-exists", "--format", "json").json == []
+    assert "nothing was dropped" in ok(lakemill(chain, "sql", "DROP DYNAMIC TABLE IF EXISTS big")).out
+
+
+# ---------------------------------------------------------------- in scripts
+def test_a_script_with_ours_runs_statement_by_statement(
+    lakemill: Lakemill, lake: TestLake, tmp_path: Path, without_spark: None
+) -> None:
+    file = tmp_path / "all.sql"
+    file.write_text(f"{ORDERS};\n{CHAIN}SELECT count(*) AS n FROM orders;\nSHOW DYNAMIC TABLES;\n")
+    ran = ok(lakemill(lake, "sql", "-f", file))
+    assert ran.out.startswith("100 rows inserted\nmain.big: PENDING_INIT")
+    assert ran.out.count("PENDING_INIT") == 4
+    assert len(lakemill(lake, "snapshots", "--format", "json").json) == 3, "CREATE TABLE and INSERT by themselves"
+    file.write_text("INSERT INTO orders VALUES (1, 1, 1, NULL);\nDROP DYNAMIC TABLE big;\nSELECT 1;\n")
+    ran = lakemill(lake, "sql", "-f", file)
+    assert ran.code == 2
+    assert "error[HAS_DEPENDENTS]" in ran.err
+    assert "the 1 before it is committed" in ran.err
+    file.write_text("DROP DYNAMIC TABLE by_cust;\nSELECT\n  nix FROM orders;\n")
+    assert f"error[UNKNOWN_COLUMN] {file}:3:3: " in lakemill(lake, "sql", "-f", file).err
+    file.write_text("DROP DYNAMIC TABLE big;\nSELEKT 1;\n")
+    lakemill(lake, "sql", "-f", file).failed("SQL_FAILED", 2, about=f"{file}:2:1", remedy="nothing was changed")
+    assert len(lakemill(lake, "list", "--format", "json").json) == 1
+
+
+def test_a_script_that_only_mentions_our_words_is_one_snapshot(lakemill: Lakemill, lake: TestLake) -> None:
+    ok(lakemill(lake, "sql", "CREATE TABLE dynamic (refresh INT); INSERT INTO dynamic VALUES (1)"))
+    assert [row["snapshot"] for row in lakemill(lake, "snapshots", "--format", "json").json] == [1, 0]
+
+
+# ---------------------------------------------------------------- refreshes that fail
+def test_a_failure_is_told_recorded_and_goes_down(lakemill: Lakemill, chain: TestLake) -> None:
+    ok(lakemill(chain, "sql", "DROP TABLE orders"))
+    ran = lakemill(chain, "refresh", "by_cust")
+    assert ran.code == 2
+    first, second = ran.out.splitlines()
+    assert first.startswith("main.big: FAILED, UNKNOWN_TABLE: ")
+    assert second.startswith("main.by_cust: UPSTREAM_FAILED, UPSTREAM_FAILED: main.big could not be refreshed")
+    assert ran.err.startswith("error[UNKNOWN_TABLE] main.big: ")
+    newest, older = lakemill(chain, "history", "--format", "json").json
+    assert (newest["table"], newest["outcome"], newest["error_code"]) == (
+        "main.by_cust", "UPSTREAM_FAILED", "UPSTREAM_FAILED",
+    )  # fmt: skip
+    assert (older["table"], older["trigger"], older["action"], older["rows_in"]) == ("main.big", "MANUAL", None, None)
+    shown = lakemill(chain, "history", "big").out
+    assert "unknown" in shown
+    assert "UNKNOWN_TABLE" in shown
+    assert lakemill(chain, "history", "--limit", "1", "--format", "json").json == [newest]
+    listed = lakemill(chain, "list", "--format", "json").json[0]
+    assert (listed["last_outcome"], listed["last_error"][:13]) == ("FAILED", "UNKNOWN_TABLE")
+
+
+def test_a_recorded_error_has_the_exit_code_of_its_class() -> None:
+    error = failure.recorded("STRICT_REFUSED", "a view changed, and it is STRICT → REFRESH … FULL loads it", "main.x")
+    assert isinstance(error, StrictRefused)
+    assert (error.exit_code, error.remedy) == (3, "REFRESH … FULL loads it")
+    assert failure.recorded(None, "gone", "main.x").code == "REFRESH_FAILED"
+
+
+def test_nothing_to_refresh(lakemill: Lakemill, lake: TestLake, without_spark: None) -> None:
+    assert ok(lakemill(lake, "refresh", "--all")).out == "no dynamic tables\n"
+    assert lakemill(lake, "refresh", "--all", "--format", "json").json == []
+    assert lakemill(lake, "history").out == "no refreshes yet\n"
+    assert lakemill(lake, "graph").out == "no dynamic tables\n"
+
+
+# ---------------------------------------------------------------- with Spark
+def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, spark: Any) -> None:
+    ran = ok(lakemill(orders, "create", declared("by_day", "SELECT day, count(*) AS n FROM orders GROUP BY day", "")))
+    assert ran.out.startswith("main.by_day: INITIALIZE, +5 −0 rows, ")
+    (listed,) = lakemill(orders, "list", "--format", "json").json
+    assert (listed["state"], listed["lag"], listed["rows"], listed["next_due"]) == ("ACTIVE", 0.0, 5, None)
+    assert ok(lakemill(orders, "refresh", "by_day")).out.startswith("main.by_day: NO_DATA, ")
+
+    ok(lakemill(orders, "sql", "INSERT INTO orders VALUES (1000, 1, 1, DATE '2026-01-01')"))
+    (listed,) = lakemill(orders, "list", "--format", "json").json
+    assert listed["lag"] > 0
+    assert listed["next_due"] is not None
+    plan = lakemill(orders, "explain", "by_day", "--format", "json").json
+    assert (plan["action"], plan["sources"][0]["delta_rows"], plan["sources"][0]["only_inserts"]) == ("KEYS", 1, True)
+    (done,) = ok(lakemill(orders, "refresh", "by_day", "--format", "json")).json
+    assert (done["action"], done["rows_inserted"], done["rows_deleted"]) == (plan["action"], 1, 1)
+    assert done["b"] == plan["b"]
+    assert ok(lakemill(orders, "sql", "ALTER DYNAMIC TABLE by_day REFRESH FULL")).out.startswith(
+        "main.by_day: FULL, +0 −0 rows, "
+    )
+    found = lakemill(orders, "describe", "by_day", "--format", "json").json
+    assert [(one["name"], one["rows"]) for one in found["sources"]] == [("main.orders", 101)]
+    assert found["sources"][0]["commit"] == found["data_snapshot"]
+    actions = [one["action"] for one in lakemill(orders, "history", "by_day", "--format", "json").json]
+    assert actions == ["FULL", "KEYS", "NO_DATA", "INITIALIZE"]
+    assert "commit" in ok(lakemill(orders, "describe", "by_day")).out
+    shown = ok(lakemill(orders, "history")).out
+    assert "look" in shown
+    assert shown.count("unknown") == 1, "only what a first load changed can't be told"
+    ok(lakemill(orders, "sql", "ALTER TABLE orders ALTER day TYPE TIMESTAMP"))
+    before = lakemill(orders, "describe", "by_day", "--format", "json").json["definition_version"]
+    assert lakemill(orders, "explain", "by_day").code != 0, "its column has another type by now"
+    assert lakemill(orders, "describe", "by_day", "--format", "json").json["definition_version"] == before
+
+
+def test_the_door_for_python(orders: TestLake, spark: Any) -> None:
+    with door.open(orders.settings) as lake:
+        created = lake.create(declared("big", "SELECT * FROM orders WHERE amount > 30", ""))
+        assert [record.action for record in created.records] == [Action.INITIALIZE]
+        lake.create(declared("n", "SELECT cust, count(*) AS n FROM big GROUP BY cust"))
+        lake.sql("DELETE FROM orders WHERE cust = 3")
+        big, n = lake.refresh("n")
+        assert (big.outcome, big.rows_deleted, n.action) == (Outcome.SUCCEEDED, 8, Action.INITIALIZE)
+        assert [(shown.name.name, shown.rows) for shown in lake.dynamic_tables()] == [("big", 71), ("n", 9)]
+        assert [record.action for record in lake.history("big", limit=1)] == [big.action]
+        assert lake.drop("big", cascade=True) == ("main.big", "main.n")
+        assert lake.dynamic_tables() == ()
