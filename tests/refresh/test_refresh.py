@@ -228,6 +228,8 @@ def test_a_first_load_that_fails_leaves_nothing(mill: Mill) -> None:
         ("SELECT id FROM r AT (VERSION => 1)", BadStatement, None),
         ("SELECT md5_number(name) AS x FROM r", UnsupportedSql, None),
         ("SELECT id FROM loop", Cycle, None),
+        ("SELECT id FROM r LIMIT 3", BadStatement, None),
+        ("SELECT DISTINCT ON (k) id FROM r", BadStatement, None),
     ],
 )
 def test_what_is_refused(mill: Mill, query: str, error: type[LakemillError], place: str | None) -> None:

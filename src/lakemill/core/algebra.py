@@ -236,6 +236,11 @@ def timely(node: Node) -> bool:
     return any(uses_clock(value) for value in expressions(node))
 
 
+def asks_for_time(node: Node) -> bool:
+    """Whether a tree depends on the clock anywhere."""
+    return timely(node) or any(asks_for_time(child) for child in children(node))
+
+
 # ---------------------------------------------------------------- expressions
 def column(name: str) -> Expr:
     return exp.column(exp.to_identifier(name, quoted=True))

@@ -19,6 +19,7 @@ from lakemill.core.algebra import (
     Scan,
     SetOp,
     Unnest,
+    asks_for_time,
     children,
     scans,
     timely,
@@ -96,7 +97,10 @@ def obstacle(shape: Shape) -> Reason | None:
     """Why a query can't be maintained from deltas at less than its own cost; None when it can."""
     if isinstance(shape, NotIncremental):
         return Reason(shape.reason, "a part of the query has no rule for deltas", shape.remedy)
-    whole = derive(shape, frozenset(scan.source for scan in scans(shape))).whole
+    sources = frozenset(scan.source for scan in scans(shape))
+    if not sources and not asks_for_time(shape):
+        return None  # constants: nothing ever changes
+    whole = derive(shape, sources).whole
     return _WHOLE[whole[0]] if whole else None
 
 

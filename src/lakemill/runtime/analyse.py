@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Types = dict[str, dict[str, str]]
 """Columns with their DuckDB types, by ``schema.table``; all names folded."""
 _DEEPEST_VIEW = 32
+_NO_ONE_ANSWER = frozenset({"LIMIT_WITHOUT_ORDER", "DISTINCT_ON"})
 _PICTURE = re.compile(r"LINE (\d+): (.*)\n( *)\^")
 
 
@@ -97,6 +98,12 @@ def shape_of(
     try:
         return build(query, {name: i for i, name in enumerate(names)}, {name: list(types[name]) for name in names})
     except NotIncremental as reason:
+        if reason.reason in _NO_ONE_ANSWER:
+            raise BadStatement(
+                "the query has more than one right answer: which rows stay is not said",
+                remedy=reason.remedy,
+                place=at.place(file),
+            ) from None
         return reason
     except Volatile as found:
         raise BadStatement(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from lakemill.runtime.write import State, Writing, deletes, diff_of, writing
 from lakemill.spark import diff as diffs
 from lakemill.spark.deletes import DRIVER_POSITIONS, few_places
 from lakemill.spark.execute import Execution, counted_jobs
+from lakemill.spark.session import small_work
 from lakemill.store import claims, pins, versions
 from lakemill.store.history import RefreshRecord
 
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
     from lakemill.runtime.open import Table
     from lakemill.runtime.refresh import Refresh
+
+
+SMALL = 64 << 20
+"""What reads fewer bytes is done in a few jobs, without a second look at the plan on the way."""
 
 
 class Lost(Exception):
@@ -51,7 +56,9 @@ class Lost(Exception):
 def carry_out(work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> RefreshRecord:
     """Do what the plan says; the record, which is in the lake by then."""
     carrying = _Carrying(work, held, plan, window)
-    with counted_jobs(work.lake.spark, str(work.record.id)) as jobs:
+    spark = work.lake.spark
+    reads = plan.full_bytes if plan.incremental_bytes is None or plan.delta is None else plan.incremental_bytes
+    with small_work(spark) if reads < SMALL else nullcontext(), counted_jobs(spark, str(work.record.id)) as jobs:
         carrying.jobs = jobs
         own = carrying.own_table()
         return carrying.load() if own is None else carrying.change(own)

@@ -54,16 +54,21 @@ PROFILES: Mapping[str, str] = {
     "batch": "-XX:+UseParallelGC",
 }
 CONNECT_SECONDS = 10
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 
 _session: SparkSession | None = None
+_applied: Settings | None = None
+_small_work = 0
 _has_s3 = False
 _lock = threading.RLock()
 
 
 def start(settings: Settings) -> SparkSession:
     """The process's session, started where there is none; a running one gets the settings that still can be set."""
-    global _session, _has_s3
+    global _session, _has_s3, _applied
     with _lock:
+        if _session is not None and settings is _applied and _alive(_session):
+            return _session  # asked for again and again, and each setting is a talk with the JVM
         if _session is None or not _alive(_session):
             remote = settings.spark.remote
             _session = _connect(remote) if remote.startswith("sc://") else _launch(settings)
@@ -74,6 +79,7 @@ def start(settings: Settings) -> SparkSession:
                 remedy="open the lake on S3 in a process of its own, or before the other one",
             )
         _apply(_session, settings)
+        _applied = settings
         return _session
 
 
@@ -84,6 +90,25 @@ def stop() -> None:
         if _session is not None:
             _session.stop()
             _session = None
+
+
+@contextmanager
+def small_work(spark: SparkSession) -> Iterator[None]:
+    """For the body, plans are not adapted while they run: that makes every stage a job, which costs more than it finds.
+
+    One setting for all threads: while one of them does small work, the others are not adapted either.
+    """
+    global _small_work
+    with _lock:
+        _small_work += 1
+        spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        with _lock:
+            _small_work -= 1
+            if _small_work == 0:
+                spark.conf.set(_ADAPTIVE, RUNTIME[_ADAPTIVE])
 
 
 def launch_conf(settings: Settings) -> dict[str, str]:
