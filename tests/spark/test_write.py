@@ -162,6 +162,19 @@ def test_inlined_rows_are_flushed_before_positions_are_taken(begin: Callable[...
     story.check()
 
 
+def test_inlined_rows_that_somebody_else_flushed_once(begin: Callable[..., Story], spark: Any) -> None:
+    """Their flush dropped a table of inlined rows that our DuckDB still knows: only a new one can flush again."""
+    story = begin(inline=50)
+    story.tell("CREATE TABLE t (id INT)", "INSERT INTO t SELECT * FROM range(9)", "ALTER TABLE t ADD COLUMN v INT")
+    assert story.opened.sql("SELECT count(*) FROM t").fetchall() == [(9,)]
+    story.tell("CALL ducklake_flush_inlined_data('lake')", "DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (9, 9)")
+    story.table.delete("id = 2")
+    story.capture()
+    assert story.truth[story.head].total() == 8
+    assert story.opened.sql("SELECT count(*) FROM t").fetchall() == [(8,)]
+    story.check_scans()
+
+
 def test_rows_that_are_inlined_while_a_merge_runs(begin: Callable[..., Story], spark: Any, monkeypatch: Any) -> None:
     story = begin(inline=50)
     story.tell("CREATE TABLE t (id INT, v VARCHAR)", "INSERT INTO t VALUES (1, 'a')")

@@ -97,6 +97,11 @@ class Lake:
         """A DuckDB connection with the lake attached as ``lake`` and in use."""
         return duckdb.connect(self.settings, self.dsn)
 
+    def renew_duck(self) -> None:
+        """Leave a DuckDB that is lost, and what reads by it; the next use opens another."""
+        self._stamps = None
+        self.__dict__.pop("duck").close()
+
     @cached_property
     def publisher(self) -> Publisher:
         timeout = self.settings.lake.connect_timeout.total_seconds()

@@ -29,7 +29,15 @@ from lakemill.core.commit import (
     Update,
 )
 from lakemill.core.scan import DeleteFile, ReadPlan, Snapshot, TableAt
-from lakemill.errors import BadArgument, LakemillError, OutcomeUnknown, PublishConflict, UnknownColumn
+from lakemill.errors import (
+    BadArgument,
+    EngineLost,
+    LakemillError,
+    OutcomeUnknown,
+    PublishConflict,
+    SqlFailed,
+    UnknownColumn,
+)
 from lakemill.lake.footer import new_deletes, new_files
 from lakemill.lake.scan import scan_in
 from lakemill.lake.staging import JOB_FOLDER
@@ -290,11 +298,21 @@ def _files_only(table: Table) -> State:
         state = _state(table)
         if not state.plan.inlined_rows and not state.plan.inlined_deletes:
             return state
-        table.lake.sql(
-            "CALL ducklake_flush_inlined_data('lake', schema_name => ?, table_name => ?)",
-            [state.table.schema, state.table.name],
-        )
+        _flush(table.lake, state.table)
     raise PublishConflict(f"others keep writing inlined rows to {table.schema}.{table.name}")
+
+
+def _flush(lake: Lake, table: TableAt) -> None:
+    """Once more by a new DuckDB where the first fails: it looks for inlined rows where they were when it attached.
+
+    A flush of somebody else's drops the tables of older columns; ducklake 1.5.5 dies of that, or refuses.
+    """
+    flush = "CALL ducklake_flush_inlined_data('lake', schema_name => ?, table_name => ?)"
+    try:
+        lake.sql(flush, [table.schema, table.name])
+    except (EngineLost, SqlFailed):
+        lake.renew_duck()
+        lake.sql(flush, [table.schema, table.name])
 
 
 def _replanned(once: Callable[[], T]) -> T:
