@@ -125,14 +125,23 @@ class Machine:
         try:
             return self.by_first_name(self.box.states(self.reader))
         except duckdb.Error:
-            leak(self.reader)
             self.history.operations["reader had to attach anew"] += 1
-            self.reader = self.box.connect("reader")
+            self.renew_reader()
         try:
             return self.by_first_name(self.box.states(self.reader))
         except duckdb.Error:
             leak(self.reader)
             raise
+
+    def renew_reader(self) -> None:
+        """Replace the reader as after a crash: what it locked would make a flush fail after its commit.
+
+        The extension then removes the files that it has just committed: it drops the tables of flushed rows in a
+        transaction of its own, and takes the failure of that one for its own.
+        """
+        leak(self.reader)
+        self.box.end_sessions("reader")
+        self.reader = self.box.connect("reader")
 
     def by_first_name(self, states: dict[str, State]) -> dict[str, State]:
         first = {model.sql_name: name for name, model in self.models.items()}

@@ -19,7 +19,7 @@ from lakemill.runtime.upkeep import compact
 from lakemill.runtime.write import writing
 from tests.fuzz import statements
 from tests.fuzz.history import Machine
-from tests.fuzz.sandbox import fetch
+from tests.fuzz.sandbox import fetch, fetch_by_rows
 from tests.fuzz.statements import Model
 from tests.fuzz.truth import Bag, State, canonical_rows
 from tests.fuzz.values import ListOf, MapOf, Scalar, Struct, Type, quote
@@ -90,7 +90,7 @@ def replace(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
 def delete(it: Machine, lake: Lake, model: Model, state: State) -> Publish:
     where = statements.condition(model, it.rng, it.numbers[model.name])
     names = ", ".join(quote(column.name) for column in state.columns)
-    kept = fetch(it.reader, f"SELECT {names} FROM {model.table} WHERE ({where}) IS NOT TRUE")
+    kept = fetch_by_rows(it.reader, f"SELECT {names} FROM {model.table} WHERE ({where}) IS NOT TRUE")
     expected = canonical_rows(state.columns, kept)
     for_spark = where.replace('"', "`")
     sql = f"DELETE FROM {model.table} WHERE {where}"

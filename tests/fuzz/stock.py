@@ -6,6 +6,7 @@ Lakemill is not to blame. Only duckdb and the truth are used here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from tests.fuzz.history import first_line, leak
-from tests.fuzz.sandbox import Sandbox, read_rows
+from tests.fuzz.sandbox import Sandbox, fetch, fetch_by_rows, read_rows
 from tests.fuzz.truth import Row, State, Truth, difference
 from tests.fuzz.values import quote
 
@@ -76,6 +77,18 @@ def head(
         for (query, expected), answer in zip(probes, found, strict=True):
             if _plain(answer) != _plain(expected):
                 yield f"head: {query}: {answer} instead of {expected}"
+
+
+def wrong_by_statistics(connection: duckdb.DuckDBPyConnection, lines: Sequence[str]) -> Iterator[str]:
+    """Those lines of ``head`` whose question is answered otherwise by statistics than by rows on this lake.
+
+    Where one INSERT writes a file of NULLs and one of values, the extension loses the column's bounds, and the next
+    one puts its own in their place (traps 2).
+    """
+    for line in lines:
+        found = re.search(r"head: (SELECT .+): .+ instead of ", line, re.DOTALL)
+        if found and fetch(connection, found[1]) != fetch_by_rows(connection, found[1]):
+            yield line
 
 
 def _probes(state: State, rng: Random, blind: frozenset[int]) -> Iterator[tuple[str, object]]:
