@@ -10,8 +10,10 @@ import pytest
 
 import lakemill as door
 from lakemill.cli import failure
+from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome
 from lakemill.errors import StrictRefused
+from lakemill.runtime.explain import explain_chain
 from tests.cli.conftest import Lakemill, Ran
 from tests.conftest import MakeLake, TestLake, make_lakes
 
@@ -264,23 +266,19 @@ def test_explain_asks_no_spark(lakemill: Lakemill, chain: TestLake) -> None:
         ("main.orders", 100, None, 2)
     ]
     assert "whole query" in lakemill(chain, "sql", "EXPLAIN REFRESH big").out
+    found = lakemill(chain, "explain", "by_cust", "--format", "json").json
+    assert (found["action"], found["waits_for"]) == (None, ["main.big"])
+    assert [one["action"] for one in found["first"]] == ["INITIALIZE"]
+    assert lakemill(chain, "explain", "by_cust").out.splitlines() == [
+        "first, because it is read: main.big: INITIALIZE, it was never loaded",
+        "main.by_cust: known when main.big is refreshed",
+    ]
 
 
 # ---------------------------------------------------------------- changing
 def test_alter(lakemill: Lakemill, chain: TestLake) -> None:
-    ok(
-        lakemill(
-            chain,
-            "alter",
-            "by_cust",
-            "--set",
-            "target_lag=DOWNSTREAM",
-            "--set",
-            "COMMENT='it''s'",
-            "--set",
-            "PRIORITY=5",
-        )
-    )
+    sets = ("target_lag=DOWNSTREAM", "COMMENT='it''s'", "PRIORITY=5")
+    ok(lakemill(chain, "alter", "by_cust", *(word for pair in sets for word in ("--set", pair))))
     definition = lakemill(chain, "describe", "by_cust", "--format", "json").json["definition"]
     assert "TARGET_LAG = DOWNSTREAM" in definition
     assert "COMMENT = 'it''s'" in definition
@@ -289,6 +287,10 @@ def test_alter(lakemill: Lakemill, chain: TestLake) -> None:
     assert found["definition_version"] == 3
     assert lakemill(chain, "alter", "by_cust", "--rename-to", "other", "--format", "json").json["table"] == "main.other"
     assert lakemill(chain, "describe", "by_cust").code == 2
+    ok(lakemill(chain, "alter", "big", "--rename-to", "bigger"))
+    assert [one["name"] for one in lakemill(chain, "describe", "other", "--format", "json").json["sources"]] == [
+        "main.bigger"
+    ]
     ran = ok(lakemill(chain, "sql", "ALTER DYNAMIC TABLE IF EXISTS nix SET PRIORITY = 1"))
     assert "nothing was changed" in ran.err
 
@@ -420,6 +422,10 @@ def test_the_door_for_python(orders: TestLake, spark: Any) -> None:
         lake.create(declared("n", "SELECT cust, count(*) AS n FROM big GROUP BY cust"))
         lake.sql("DELETE FROM orders WHERE cust = 3")
         big, n = lake.refresh("n")
+        lake.sql("CREATE TABLE other (x INTEGER)")
+        (n_only,) = explain_chain(lake, parse_name("n"))  # big is behind, and nothing changed for it
+        assert n_only.planned is not None
+        assert n_only.planned[0].action is Action.NO_DATA
         assert (big.outcome, big.rows_deleted, n.action) == (Outcome.SUCCEEDED, 8, Action.INITIALIZE)
         assert [(shown.name.name, shown.rows) for shown in lake.dynamic_tables()] == [("big", 71), ("n", 9)]
         assert [record.action for record in lake.history("big", limit=1)] == [big.action]

@@ -11,17 +11,17 @@ from lakemill.cli.output import Format, Output, size
 
 if TYPE_CHECKING:
     from lakemill.core.names import QualifiedName
-    from lakemill.core.plan import Plan
-    from lakemill.core.scan import Snapshot
+    from lakemill.runtime.explain import Explained
     from lakemill.runtime.open import Lake
-    from lakemill.runtime.window import SourceWindow, Window
+    from lakemill.runtime.window import SourceWindow
 
 
 def command(context: typer.Context, name: NameArgument, format_: FormatOption = None) -> None:
     """Say what the next refresh would do, and why.
 
     It is the plan that `lakemill refresh` would carry out now: the action with its reason, what it would read against
-    what the whole query reads, and what changed in each source. Only the catalog is asked; Spark is not started.
+    what the whole query reads, and what changed in each source. What it reads comes first where it must be refreshed
+    too. Only the catalog is asked; Spark is not started.
 
         lakemill explain by_day
         lakemill explain by_day --format json
@@ -34,55 +34,81 @@ def command(context: typer.Context, name: NameArgument, format_: FormatOption = 
 
 
 def explain(lake: Lake, name: QualifiedName, output: Output) -> None:
-    from lakemill.runtime.refresh import explain as planned
+    from lakemill.runtime.explain import explain_chain
 
-    plan, window, b = planned(lake, name)
+    *first, own = explain_chain(lake, name)
     if output.format is not Format.TABLE:
-        output.record(_facts(name, plan, window, b))
+        output.record(_facts(own) | {"first": [_facts(one) for one in first]})
         return
-    output.record(
-        {
-            "action": plan.action.value,
-            "reason": f"{plan.reason.code}: {plan.reason.text}",
-            "remedy": plan.reason.remedy,
-            "data snapshot": b.id,
-            "from deltas": "not possible" if plan.incremental_bytes is None else size(plan.incremental_bytes),
-            "whole query": size(plan.full_bytes),
-            "changed share": None if plan.share is None else f"{plan.share:.1%}",
-        }
-    )
-    output.text("")
-    columns = ["source", "a → b", "rows", "size", "changed rows", "to read"]
-    output.rows(columns, [_for_people(source) for source in window.sources], empty="it reads no table")
+    for one in first:
+        output.text(f"first, because it is read: {_line(one)}")
+    _print(own, output)
 
 
-def _facts(name: QualifiedName, plan: Plan, window: Window, b: Snapshot) -> dict[str, Any]:
-    return {
-        "table": str(name),
+def _facts(one: Explained) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "table": str(one.name),
+        "b": one.b.id,
+        "waits_for": [str(name) for name in one.waits_for],
+        **dict.fromkeys(("action", "reason_code", "reason", "remedy", "incremental_bytes", "full_bytes")),
+        "changed_share": None,
+        "sources": [],
+    }
+    if one.planned is None:
+        return facts
+    plan, window = one.planned
+    return facts | {
         "action": plan.action.value,
         "reason_code": plan.reason.code,
         "reason": plan.reason.text,
         "remedy": plan.reason.remedy,
-        "b": b.id,
         "incremental_bytes": plan.incremental_bytes,
         "full_bytes": plan.full_bytes,
         "changed_share": plan.share,
-        "sources": [
-            {
-                "name": str(source.source.name),
-                "table_id": source.table.id,
-                "a": source.a,
-                "b": source.b,
-                "rows": source.size.rows,
-                "bytes": source.size.bytes,
-                "changed": source.size.changed,
-                "only_inserts": source.size.only_inserts,
-                "delta_rows": source.size.delta_rows,
-                "delta_bytes": source.size.delta_bytes,
-            }
-            for source in window.sources
-        ],
+        "sources": [_source(source) for source in window.sources],
     }
+
+
+def _source(source: SourceWindow) -> dict[str, Any]:
+    return {
+        "name": str(source.source.name),
+        "table_id": source.table.id,
+        "a": source.a,
+        "b": source.b,
+        "rows": source.size.rows,
+        "bytes": source.size.bytes,
+        "changed": source.size.changed,
+        "only_inserts": source.size.only_inserts,
+        "delta_rows": source.size.delta_rows,
+        "delta_bytes": source.size.delta_bytes,
+    }
+
+
+def _line(one: Explained) -> str:
+    if one.planned is None:
+        return f"{one.name}: known when {', '.join(map(str, one.waits_for))} is refreshed"
+    plan = one.planned[0]
+    return f"{one.name}: {plan.action.value}, {plan.reason.text}"
+
+
+def _print(one: Explained, output: Output) -> None:
+    if one.planned is None:
+        output.text(_line(one))
+        return
+    plan, window = one.planned
+    facts = {
+        "action": plan.action.value,
+        "reason": f"{plan.reason.code}: {plan.reason.text}",
+        "remedy": plan.reason.remedy,
+        "data snapshot": one.b.id,
+        "from deltas": size(plan.incremental_bytes),
+        "whole query": size(plan.full_bytes),
+        "changed share": None if plan.share is None else f"{plan.share:.1%}",
+    }
+    output.record({name: value for name, value in facts.items() if value is not None})
+    output.text("")
+    columns = ["source", "a → b", "rows", "size", "changed rows", "to read"]
+    output.rows(columns, [_for_people(source) for source in window.sources], empty="it reads no table")
 
 
 def _for_people(source: SourceWindow) -> list[Any]:
