@@ -100,8 +100,9 @@ class Machine:
         try:
             states = self.read()
         except duckdb.Error as error:
-            # a catalog that contradicts itself lets no client in, whichever snapshot it wants
-            since = 0 if isinstance(error, duckdb.CatalogException) else head
+            # a catalog that contradicts itself lets no client in, whichever snapshot it wants; and of a path that was
+            # added twice a cleanup removes the file when one of the two is gone, from every snapshot of the other
+            since = 0 if commit is None or isinstance(error, duckdb.CatalogException) else head
             for name in self.models:
                 truth.lose(name, since, f"head unreadable: {first_line(error)}")
             return
