@@ -7,7 +7,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── UserError            never retried: somebody must change something            exit 2
     │   ├── BadSettings · BadArgument · UnknownTable · UnknownColumn · UnknownSnapshot · SqlFailed
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
-    │   ├── NotIncrementable · OutputChanged · RefreshFailed · UpstreamFailed
+    │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
     │   └── LakeExists · NoLake · Unwritable · UnknownBucket · MissingPart
     ├── HistoryError         the past can't be used: read it all again                exit 3
@@ -98,6 +98,11 @@ class NotIncrementable(UserError):
 class OutputChanged(UserError):
     code = "OUTPUT_CHANGED"
     default_remedy = "CREATE OR REPLACE it"
+
+
+class NoCommonPoint(UserError):
+    code = "NO_COMMON_POINT"
+    default_remedy = "refresh them together: lakemill refresh A B"
 
 
 class RefreshFailed(UserError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from lakemill.errors import (
     Cycle,
     HasDependents,
     LakemillError,
+    NoCommonPoint,
     NotIncrementable,
     RefreshFailed,
     SqlFailed,
@@ -23,9 +25,10 @@ from lakemill.errors import (
     UnknownTable,
     UnsupportedSql,
 )
-from lakemill.runtime import dynamic, refresh, verify
+from lakemill.lake import duck
+from lakemill.runtime import dynamic, point, refresh, verify
 from lakemill.runtime.claiming import claimed
-from lakemill.store import definitions
+from lakemill.store import definitions, pins
 from lakemill.store.history import RefreshRecord
 from tests.conftest import MakeLake
 
@@ -357,6 +360,43 @@ def test_a_foreign_write_during_the_refresh_is_not_overlooked(mill: Mill, monkey
     monkeypatch.setattr(type(mill.lake.publisher), "publish", late)
     record = mill.refresh("copy")
     assert did(record) == (Action.REINITIALIZE, "FOREIGN_WRITE")
+
+
+# ---------------------------------------------------------------- reading together
+def test_a_point_is_one_state_of_all(mill: Mill) -> None:
+    mill.create("a", "SELECT id, k FROM r")
+    mill.create("b", "SELECT k, count(*) AS n FROM r GROUP BY k")
+    mill.tell("DELETE FROM r WHERE k = 1")
+    mill.refresh("a")
+    names = [parse_name(name) for name in ("r", "a", "b")]
+    with pytest.raises(NoCommonPoint):
+        point.point(mill.lake, names, timedelta(minutes=5))
+    mill.refresh("a", "b")
+    mill.tell("DELETE FROM r WHERE k = 2")
+    mill.refresh("b")
+    mill.refresh("a", "b")
+    mill.tell("DELETE FROM r WHERE k = 3")
+    found = point.point(mill.lake, names, timedelta(minutes=5))
+    with duck.connect(mill.lake.settings, mill.lake.dsn, read_only=True) as session:
+        session.execute(found.sql)
+        counts = "SELECT (SELECT count(*) FROM r), (SELECT count(*) FROM a), (SELECT sum(n) FROM b)"
+        assert session.execute(counts).fetchall() == [(32, 32, 32)]
+    assert {pin.snapshot_id for pin in pins.needed_snapshots(mill.lake.conn).pins} == {
+        table.snapshot for table in found.tables
+    }
+
+
+def test_verify_finds_what_is_wrong(mill: Mill) -> None:
+    mill.create("copy", "SELECT id, v FROM r")
+    mill.tell("UPDATE copy SET v = v + 1e-13 WHERE id = 7")
+    version = definitions.get(mill.lake.conn, parse_name("copy"))
+    mill.lake.conn.execute("UPDATE lakemill.versions SET commit_snapshot = %s", [mill.lake.snapshot().id])
+    assert verify.verify(mill.lake, version.name).equal
+    mill.tell("UPDATE copy SET v = v + 0.001 WHERE id = 7", "INSERT INTO copy VALUES (-1, NULL)")
+    mill.lake.conn.execute("UPDATE lakemill.versions SET commit_snapshot = %s", [mill.lake.snapshot().id])
+    found = verify.verify(mill.lake, version.name)
+    assert (found.equal, found.missing, found.extra) == (False, 1, 2)
+    assert ("extra", (-1, None)) in found.examples
 
 
 def run(mill: Mill, script: str) -> None:

@@ -33,6 +33,7 @@ from lakemill.cli import (
     history,
     init,
     list_,
+    point,
     refresh,
     resume,
     snapshots,
@@ -42,6 +43,7 @@ from lakemill.cli import (
     tables,
     upkeep,
     validate,
+    verify,
 )
 from lakemill.cli.options import Given, taught
 from lakemill.cli.output import Format
@@ -59,8 +61,9 @@ commands = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _LAKE = (init, doctor, attach, sql, tables, snapshots, changes)
-_DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, alter, suspend, resume, drop)
-for module in (*_LAKE, *_DYNAMIC, demo, stop):
+_DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, verify, point)
+_CHANGE = (alter, suspend, resume, drop)
+for module in (*_LAKE, *_DYNAMIC, *_CHANGE, demo, stop):
     name = module.__name__.rpartition(".")[2].rstrip("_")
     commands.command(name=name, help=taught(module.command))(module.command)
 commands.add_typer(upkeep.commands, name="upkeep")

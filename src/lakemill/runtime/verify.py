@@ -17,8 +17,10 @@ from sqlglot import exp
 from lakemill.core.clock import NOW, with_parameter
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName, fold, quote
+from lakemill.core.scan import ALL_DELETED
 from lakemill.errors import DeleteInDoubt, SnapshotGone, UnknownSnapshot
 from lakemill.lake import duck
+from lakemill.lake.scan import scan_in
 from lakemill.store import definitions, versions
 from lakemill.store.definitions import DynamicTable, SourceKind
 
@@ -76,7 +78,7 @@ def _at_versions(lake: Lake, table: DynamicTable, version: Version) -> str:
             if supplier is None:
                 raise SnapshotGone(f"the version of {source.name} at data snapshot {version.b_lo} is gone")
             found, commit = _named_at(lake, supplier.table_id, supplier.commit), supplier.commit
-        _refuse_doubt(lake, found, commit)
+        require_trusted_past(lake, found, commit)
         ends[source.key] = (found, commit)
     query = with_parameter(cast("exp.Query", sqlglot.parse_one(table.resolved.query, dialect="duckdb")))
 
@@ -101,17 +103,21 @@ def _named_at(lake: Lake, table_id: int, commit: int) -> QualifiedName:
     return QualifiedName(found.schema, found.name)
 
 
-def _refuse_doubt(lake: Lake, name: QualifiedName, commit: int) -> None:
-    """Stock DuckDB takes the stamps of back-dated deletes at their word (research: traps 1): it can't judge there."""
+def require_trusted_past(lake: Lake, name: QualifiedName, commit: int) -> None:
+    """Stock DuckDB takes the stamps of back-dated deletes at their word (research: traps 1): refuse where they lie."""
+    stamps = lake.front.stamps
     with lake.catalog() as catalog:
         snapshot = catalog.snapshot(commit)
-        found = catalog.table(name.schema, name.name, commit)
-        later = [delete for delete in catalog.deletes_at(found, commit) if delete.id >= snapshot.next_file_id]
-    if later:
-        raise DeleteInDoubt(
-            f"{name} has deletes that were rewritten after snapshot {commit}; DuckDB can't be trusted with their past",
-            remedy="refresh the table and verify it at its newest version",
-        )
+        plan = scan_in(catalog, stamps, catalog.table(name.schema, name.name, commit), snapshot)
+        dated = [read for read in plan.deletes if read.cut_b != ALL_DELETED]
+        known = stamps.of([read.file.path for read in dated])
+    for read in dated:
+        own = known.get(read.file.path, {})
+        if any((stamp <= read.cut_b) != (stamp <= commit) for stamp in own):
+            raise DeleteInDoubt(
+                f"{name} has deletes whose time stock DuckDB misreads at snapshot {commit}",
+                remedy="refresh the table and look at its newest version",
+            )
 
 
 def _compared(connection: duck.Connection, table: DynamicTable, version: Version, query: str) -> Verified:
