@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 import lakemill
 from lakemill.core.ddl import parse_definition, parse_script
 from lakemill.core.names import parse_name
-from lakemill.core.refresh import Action, Outcome, State
+from lakemill.core.refresh import Action, Outcome, State, Trigger
 from lakemill.errors import (
     BadStatement,
     Cycle,
@@ -26,9 +27,11 @@ from lakemill.errors import (
     UnsupportedSql,
 )
 from lakemill.lake import duck
+from lakemill.lake.tables import build_generation
 from lakemill.runtime import dynamic, point, refresh, verify
 from lakemill.runtime.claiming import claimed
-from lakemill.store import definitions, pins
+from lakemill.store import definitions, history, pins
+from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
 from tests.conftest import MakeLake
 
@@ -360,6 +363,21 @@ def test_a_foreign_write_during_the_refresh_is_not_overlooked(mill: Mill, monkey
     monkeypatch.setattr(type(mill.lake.publisher), "publish", late)
     record = mill.refresh("copy")
     assert did(record) == (Action.REINITIALIZE, "FOREIGN_WRITE")
+
+
+def test_what_a_killed_load_left_behind_goes(mill: Mill) -> None:
+    mill.create("late", "SELECT id FROM r", "INITIALIZE = ON_SCHEDULE")
+    table = definitions.get(mill.lake.conn, parse_name("late"))
+    column = [OutputColumn("id", "INTEGER")]
+    for owner in (f"d{table.id}", f"d{table.id}0"):
+        build_generation(mill.lake.duck, mill.lake.conn, "main", "late", column, owner=owner)
+    held = RefreshRecord(uuid4(), table.id, table.name, 1, Trigger.SCHEDULED, table.created_at, fence=99)
+    history.save_refresh(mill.lake.conn, held)
+    assert mill.refresh("late").action is Action.INITIALIZE
+    left = mill.rows("SELECT table_name FROM duckdb_tables() WHERE starts_with(table_name, '__lakemill')")
+    assert [name.split("_")[3] for (name,) in left] == [f"d{table.id}0"], "what belongs to others stays"
+    found = {record.id: record for record in history.history(mill.lake.conn)}
+    assert (found[held.id].outcome, found[held.id].error_code) == (Outcome.FAILED, "CLAIM_LOST")
 
 
 # ---------------------------------------------------------------- reading together

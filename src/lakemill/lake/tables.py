@@ -21,7 +21,7 @@ from lakemill.core.scan import TableAt
 from lakemill.core.schema import Column, duck_type
 from lakemill.errors import BadArgument
 from lakemill.lake.catalog import reading
-from lakemill.lake.duck import Connection, explained
+from lakemill.lake.duck import LAKE, Connection, explained
 from lakemill.store.definitions import OutputColumn
 
 GENERATION_PREFIX = "__lakemill_"
@@ -80,10 +80,14 @@ def build_generation(
     columns: Sequence[Column | OutputColumn],
     partition_by: Sequence[str] = (),
     *,
+    owner: str = "",
     catalog_schema: str = "public",
 ) -> Generation:
-    """Make an empty table that will once be called ``goal``; its columns get ids of their own."""
-    name = f"{GENERATION_PREFIX}{uuid.uuid4().hex}"
+    """Make an empty table that will once be called ``goal``; its columns get ids of their own.
+
+    ``owner`` goes into its name until then: ``abandon_all`` finds it again if its maker dies.
+    """
+    name = f"{GENERATION_PREFIX}{owner}_{uuid.uuid4().hex}"
     create_table(connection, schema, name, columns, partition_by)
     with reading(conn, catalog_schema) as catalog:
         head = catalog.head()
@@ -93,6 +97,18 @@ def build_generation(
 def abandon(connection: Connection, generation: Generation) -> None:
     """Drop a generation that will not take its name."""
     drop_table(connection, generation.table.schema, generation.table.name)
+
+
+def abandon_all(connection: Connection, schema: str, owner: str) -> None:
+    """Drop what a maker of this owner's generations left behind; only for who has the owner's claim."""
+    query = (
+        "SELECT table_name FROM duckdb_tables()"
+        " WHERE database_name = $1 AND schema_name = $2 AND starts_with(table_name, $3)"
+    )
+    with explained():
+        found = connection.execute(query, [LAKE, schema, f"{GENERATION_PREFIX}{owner}_"]).fetchall()
+    for (name,) in found:
+        drop_table(connection, schema, name)
 
 
 def _table(schema: str, name: str) -> exp.Table:

@@ -23,7 +23,7 @@ from lakemill.core.scan import ReadPlan
 from lakemill.core.schema import Column, duck_type
 from lakemill.core.shape import NotIncremental
 from lakemill.errors import LakemillError, OutcomeUnknown, UnknownTable
-from lakemill.lake.tables import Generation, abandon, build_generation
+from lakemill.lake.tables import Generation, abandon, abandon_all, build_generation
 from lakemill.lake.target import read_target
 from lakemill.runtime.window import SourceWindow, Window, narrowed, plan_leaf
 from lakemill.runtime.write import State, Writing, deletes, diff_of, writing
@@ -90,6 +90,8 @@ class _Carrying:
     def load(self) -> RefreshRecord:
         """All rows into a new table, which takes the name as it is published."""
         table = self.work.table
+        owner = f"d{table.id}"
+        abandon_all(self.lake.duck, table.name.schema, owner)
         generation = build_generation(
             self.lake.duck,
             self.lake.conn,
@@ -97,6 +99,7 @@ class _Carrying:
             table.name.name,
             table.resolved.columns,
             table.definition.partition_by,
+            owner=owner,
             catalog_schema=self.lake.settings.lake.catalog_schema,
         )
         attempt = self._attempt_on(generation)

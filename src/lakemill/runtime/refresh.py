@@ -56,6 +56,7 @@ def refresh(
     A table that fails is recorded as failed, and those that read it are not tried; the others go on.
     """
     wanted = {definitions.get(lake.conn, name).id for name in names}
+    history.close_abandoned(lake.conn)
     b, t = lake.snapshot(), datetime.now(UTC)
     done: list[RefreshRecord] = []
     failed: dict[QualifiedName, QualifiedName] = {}
