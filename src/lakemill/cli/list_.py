@@ -71,7 +71,8 @@ def standing(shown: Shown) -> dict[str, Any]:
 
 def _for_people(shown: Shown) -> dict[str, Any]:
     table, frontier, last = shown.table, shown.frontier, shown.last
-    code, _, why = table.resolved.mode_reason.partition(": ")
+    why = table.resolved.mode_reason.partition(": ")[2]
+    failed = last.error_text if last and last.error_code else None
     return {
         "table": str(table.name),
         "state": table.state.value,
@@ -84,7 +85,7 @@ def _for_people(shown: Shown) -> dict[str, Any]:
         "rows": shown.rows,
         "size": size(shown.bytes),
         "next due": moment(shown.due),
-        "why": table.state_reason or why or code,
+        "why": table.state_reason or failed or why,
     }
 
 

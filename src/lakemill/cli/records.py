@@ -20,7 +20,7 @@ def summary(record: RefreshRecord) -> str:
     if record.outcome is Outcome.SUCCEEDED and record.action is not Action.NO_DATA:
         parts += [f"{rows_out(record)} rows", f"{size(record.bytes_read) or UNKNOWN} read"]
     elif record.error_code:
-        parts.append(f"{record.error_code}: {record.error_text}")
+        parts.append(f"{record.error_code}: {(record.error_text or '').partition(' → ')[0]}")
     parts.append(f"{UNKNOWN if (taken := seconds(record)) is None else f'{taken:.1f} s'}")
     return f"{record.name}: {', '.join(parts)}"
 
