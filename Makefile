@@ -18,7 +18,7 @@ help: ## what there is
 setup: | $(UV) ## everything into .venv/ (the other targets do it by themselves)
 	$(UV) sync --frozen
 
-demo: | $(UV) ## a lake in a minute: DuckDB and Spark writing and reading it in turns
+demo: | $(UV) ## a lake in a minute: DuckDB and Spark share it, dynamic tables follow
 	$(RUN) --no-dev lakemill demo
 
 check: | $(UV) ## format, lint, types, layers

@@ -1,4 +1,4 @@
-"""`lakemill demo`: eight steps in which DuckDB and Spark share a lake, shown as they happen."""
+"""`lakemill demo`: DuckDB and Spark share a lake, and dynamic tables follow a writer; shown as it happens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lakemill.cli.output import Format, plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lakemill.runtime.demo import Shown
+    from lakemill.runtime.demo_step import Shown
 
 COLOURS = {"PostgreSQL": "magenta", "DuckDB": "yellow", "Spark": "cyan", "both": "green"}
 
@@ -26,13 +26,14 @@ def command(
     ),
     format_: FormatOption = None,
 ) -> None:
-    """See DuckDB and Spark share a lake, in a minute.
+    """See DuckDB and Spark share a lake, and dynamic tables being kept fresh, in a minute.
 
-    It makes a lake in DIR (./demo-lake), writes it with DuckDB, reads it with Spark, publishes with Spark, reads that
-    with DuckDB, and shows the delta in between. Every step prints the code that did it, and the lake stays.
+    It makes a lake in DIR (./demo-lake), writes it with DuckDB, reads and publishes with Spark, and shows the delta in
+    between. Then three dynamic tables, each made of the one before it, are refreshed while a writer inserts, updates
+    and deletes; after each step DuckDB verifies them. Every step prints the code that did it, and the lake stays.
 
         lakemill demo
-        lakemill -C demo-lake snapshots
+        lakemill -C demo-lake history
     """
     from rich.console import Console
 
@@ -55,7 +56,7 @@ def command(
             _print(console, number, shown)
             status.update("Spark starts in the background …" if number == 2 else "…")
     console.print(f"[bold]That was it.[/bold] The lake is in {folder}; go on with:\n")
-    for words in ("snapshots", "changes orders --from 1", 'sql "FROM orders LIMIT 5"', "attach"):
+    for words in ("list", "history", "graph", "snapshots", 'sql "FROM top_customers"', "attach"):
         console.print(f"  [green]{_program()} -C {folder} {words}[/green]", soft_wrap=True)
     console.print()
 
@@ -97,6 +98,8 @@ def _print(console: Console, number: int, shown: Shown) -> None:
 def _cell(name: str, value: Any) -> str:
     if name == "__weight":
         return f"[green]+{value}[/green]" if value > 0 else f"[red]{value}[/red]"
+    if name == "verified by DuckDB":
+        return f"[green]{value}[/green]"
     return str(plain(value))
 
 

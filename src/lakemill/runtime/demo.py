@@ -1,8 +1,8 @@
-"""A lake in a minute: DuckDB and Spark write and read one lake in turns, and each sees what the other did.
+"""A lake in a minute: DuckDB and Spark share it, then a chain of dynamic tables follows what a writer does.
 
 A list of steps, each a function that does something real and returns what there is to show; the command line prints
-them. Spark starts in the background while DuckDB already works. It makes a folder of its own, and replaces only one
-that an earlier demo made.
+them. Those of the dynamic tables are in ``runtime/demo_tables``. Spark starts in the background while DuckDB already
+works. It makes a folder of its own, and replaces only one that an earlier demo made.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakemill.errors import InternalError, LakeExists, LakemillError
 from lakemill.runtime.create import create_lake
+from lakemill.runtime.demo_step import Shown
+from lakemill.runtime.demo_tables import Chain
 from lakemill.runtime.open import Lake
 from lakemill.settings import Settings
 from lakemill.spark import session
@@ -41,6 +43,10 @@ CHANGE = """\
 UPDATE orders SET amount = amount * 2 WHERE id = 4711;
 DELETE FROM orders WHERE id < 20000 AND customer = 'customer-13' AND day = DATE '2026-01-14'"""
 TOTALS = "SELECT country, count(*) AS orders, sum(amount) AS amount FROM orders GROUP BY country ORDER BY country"
+NOW_AND_THEN = """\
+SELECT 'now' AS at, count(*) AS orders, sum(amount) AS amount FROM orders
+UNION ALL
+SELECT 'snapshot {before}', count(*), sum(amount) FROM orders AT (VERSION => {before})"""
 CORRECTIONS = """\
 SELECT id, customer, country, cast(amount + 100 AS decimal(9, 2)) AS amount, day
 FROM orders WHERE id IN (1, 2)
@@ -48,35 +54,26 @@ UNION ALL
 SELECT cast(100000 AS bigint), 'customer-new', 'KE', cast(9.99 AS decimal(9, 2)), DATE '2026-04-01'"""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What a step did: the words for it, the code that did it, and its result as rows."""
-
-    title: str
-    engine: str
-    code: str
-    language: str
-    said: str
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[Any, ...], ...] = ()
-    seconds: float = 0.0
-
-
 def run_demo(folder: Path, flags: dict[str, object] | None = None) -> Iterator[Shown]:
     """Do the steps one by one; the embedded PostgreSQL and Spark are stopped afterwards."""
     folder = folder.expanduser().resolve()
     _clear(folder)
     demo = _Demo(folder, {"spark.master": "local[2]", **(flags or {})})
-    steps: Sequence[Callable[[], Shown]] = (
-        demo.create, demo.write, demo.read, demo.change, demo.publish, demo.read_back, demo.delta, demo.travel,
-    )  # fmt: skip
     try:
-        for step in steps:
-            started = time.monotonic()
-            shown = step()
-            yield replace(shown, seconds=time.monotonic() - started)
+        yield from _timed(demo.create, demo.write, demo.read, demo.change, demo.publish, demo.read_back, demo.delta)
+        chain = Chain(demo.open)
+        yield from _timed(
+            chain.declare, chain.insert, chain.update, chain.delete, chain.nothing, chain.meanwhile, chain.top
+        )
     finally:
         demo.close()
+
+
+def _timed(*steps: Callable[[], Shown]) -> Iterator[Shown]:
+    for step in steps:
+        started = time.monotonic()
+        shown = step()
+        yield replace(shown, seconds=time.monotonic() - started)
 
 
 def _clear(folder: Path) -> None:
@@ -101,7 +98,6 @@ class _Demo:
         self.folder, self.flags = folder, flags
         self.lake: Lake | None = None
         self.before = self.after = 0
-        self.totals: tuple[tuple[Any, ...], ...] = ()
         self.spark_starts: threading.Thread | None = None
 
     @property
@@ -148,9 +144,13 @@ class _Demo:
         code = 'orders = lake.table("orders")\norders.scan().createOrReplaceTempView("orders")\nspark.sql("""' + (
             TOTALS.replace(" FROM", "\n             FROM") + '""").show()'
         )
-        columns, rows = self._spark_totals(None)
+        orders = self.open.table("orders")
+        orders.scan().createOrReplaceTempView("orders")
+        frame: DataFrame = self.open.spark.sql(TOTALS)
         said = "Spark's own vectorised reader on the files that the catalog names; nothing was copied."
-        return Shown("Read with Spark", "Spark", code, "python", said, columns, rows)
+        return Shown(
+            "Read with Spark", "Spark", code, "python", said, tuple(frame.columns), tuple(map(tuple, frame.collect()))
+        )
 
     def change(self) -> Shown:
         changed = [self.open.sql(statement).fetchall()[0][0] for statement in CHANGE.split(";\n")]
@@ -173,15 +173,17 @@ class _Demo:
         return Shown("Publish with Spark", "Spark", code, "python", said)
 
     def read_back(self) -> Shown:
-        cursor = self.open.sql(TOTALS)
+        query = NOW_AND_THEN.format(before=self.before)
+        cursor = self.open.sql(query)
         columns = tuple(column[0] for column in cursor.description or [])
         rows = tuple(cursor.fetchall())
-        if rows != self._spark_totals(None)[1]:
+        if [row[1:] for row in rows] != [self._spark_sum(None), self._spark_sum(self.before)]:
             raise InternalError("Spark and DuckDB do not agree about the demo's lake")
         said = (
-            "Stock DuckDB with the stock extension reads what Spark published. Spark gives the same answer: compared."
+            "Stock DuckDB with the stock extension reads what Spark published, and what was there before. Spark gives "
+            "the same answers: compared."
         )
-        return Shown("Read with DuckDB", "DuckDB", TOTALS, "sql", said, columns, rows)
+        return Shown("Read with DuckDB, now and then", "DuckDB", query, "sql", said, columns, rows)
 
     def delta(self) -> Shown:
         orders = self.open.table("orders")
@@ -197,19 +199,6 @@ class _Demo:
         said += f" {len(shown)} of {len(rows)} rows are shown." if len(shown) < len(rows) else ""
         return Shown("Show the delta", "Spark", code, "python", said, tuple(frame.columns), shown)
 
-    def travel(self) -> Shown:
-        query = f"SELECT count(*) AS orders, sum(amount) AS amount FROM orders AT (VERSION => {self.before})"  # noqa: S608
-        rows = tuple(self.open.sql(query).fetchall())
-        past = self.open.table("orders").scan(at=self.before)
-        past.createOrReplaceTempView("past")
-        spark_rows = self.open.spark.sql("SELECT count(*) AS orders, sum(amount) AS amount FROM past").collect()
-        if rows != tuple(tuple(row) for row in spark_rows):
-            raise InternalError("Spark and DuckDB do not agree about the demo's past")
-        code = f"{query}\n-- and in Python: orders.scan(at={self.before})"
-        said = "Every snapshot stays readable, by both. Compared again: equal."
-        return Shown("Read the past", "both", code, "sql", said, ("orders", "amount"), rows)
-
-    def _spark_totals(self, at: int | None) -> tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]:
-        self.open.table("orders").scan(at).createOrReplaceTempView("orders")
-        frame: DataFrame = self.open.spark.sql(TOTALS)
-        return tuple(frame.columns), tuple(tuple(row) for row in frame.collect())
+    def _spark_sum(self, at: int | None) -> tuple[Any, ...]:
+        rows = self.open.table("orders").scan(at).selectExpr("count(*)", "sum(amount)").collect()
+        return tuple(rows[0])
