@@ -7,12 +7,13 @@ answer that two engines share, and is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from lakemill.core import ducktypes as t
 from lakemill.core.casts import implicit
 from lakemill.core.functions import Call
-from lakemill.core.value import Value, cast_sql
+from lakemill.core.value import Value, cast_sql, string
 
 Rule = Callable[[Call], Value]
 OVER = "{over}"
@@ -70,10 +71,8 @@ def _extreme(function: str) -> Rule:
         value = _argument(call)
         if not t.comparable(value.type) or value.type == t.NULL:
             raise call.refuse(f"{function} of {value.type}", "take it of a part")
-        return Value(
-            f"{function}({implicit(value, t.VARCHAR, call.node).sql if t.text(value.type) else value.sql}){OVER}",
-            t.VARCHAR if t.text(value.type) else value.type,
-        )
+        value = implicit(value, t.VARCHAR, call.node) if value.type == t.STRING_LITERAL else value
+        return Value(f"{function}({value.sql}){OVER}", value.type)
 
     return rule
 
@@ -92,7 +91,8 @@ def _count_if(call: Call) -> Value:
     value = _argument(call)
     if value.type != t.BOOLEAN:
         raise call.refuse(f"count_if of {value.type}", "give it a condition")
-    return Value(cast_sql(f"count_if({value.sql}){OVER}", t.HUGEINT), t.HUGEINT)
+    counted = f"sum(CASE WHEN {value.sql} THEN 1 ELSE 0 END){OVER}"  # of no rows it is NULL in DuckDB
+    return Value(cast_sql(counted, t.HUGEINT), t.HUGEINT)
 
 
 def _spread(function: str) -> Rule:
@@ -115,6 +115,85 @@ def _bits(function: str) -> Rule:
     return rule
 
 
+# ---------------------------------------------------------------- places in an order
+def _fraction(call: Call) -> float:
+    given = call.args[1].constant if len(call.args) > 1 else 0.5
+    if len(call.args) > 2 or not isinstance(given, int | float) or not 0 <= given <= 1:
+        raise call.refuse(f"{call.node.sql('duckdb')} is not known", "give it one constant from 0 to 1")
+    return float(given)
+
+
+def _between(call: Call) -> Value:
+    """median and quantile_cont: what lies between two neighbours in the order."""
+    value, fraction = call.args[0], _fraction(call)
+    if not (t.signed(value.type) or t.floating(value.type)):
+        raise call.refuse(f"{call.node.sql('duckdb')} of {value.type}", "cast it to DOUBLE")
+    ordered = f"array_sort(collect_list({cast_sql(value.sql, t.DOUBLE)}){OVER})"
+    place = f"((size({ordered}) - 1) * {fraction!r}D)"
+    low, high = (f"try_element_at({ordered}, CAST({end}({place}) AS INT) + 1)" for end in ("floor", "ceil"))
+    part = f"({place} - floor({place}))"
+    mixed = f"CASE WHEN {low} = {high} THEN {low} ELSE {low} * (1 - {part}) + {high} * {part} END"
+    return Value(f"CASE WHEN size({ordered}) > 0 THEN {mixed} END", t.DOUBLE)
+
+
+def _among(call: Call) -> Value:
+    """quantile_disc: a value that is there."""
+    value, fraction = call.args[0], _fraction(call)
+    if not t.comparable(value.type) or value.type in (t.NULL, t.STRING_LITERAL):
+        raise call.refuse(f"{call.node.sql('duckdb')} of {value.type}", "take it of a part")
+    ordered = f"array_sort(collect_list({value.sql}){OVER})"
+    place = f"CAST(size({ordered}) - floor(size({ordered}) - {fraction!r}D * size({ordered})) AS INT)"
+    found = f"element_at({ordered}, greatest(1, {place}))"
+    return Value(f"CASE WHEN size({ordered}) > 0 THEN {found} END", value.type)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    sql: str
+    descending: bool
+    nulls_first: bool
+
+
+def _sorted(value: Value, keys: Sequence[Key]) -> str:
+    """The values of a group in the order of their keys, NULLs included: Spark's own lists leave those out."""
+    fields = [*(f"'k{number}', {key.sql}" for number, key in enumerate(keys)), f"'v', {value.sql}"]
+    rows = f"collect_list(named_struct({', '.join(fields)})){OVER}"
+    order = "0"
+    for number, key in reversed(list(enumerate(keys))):
+        one, other = f"l.k{number}", f"r.k{number}"
+        null, less = (-1 if key.nulls_first else 1), (1 if key.descending else -1)
+        differ = (
+            f"CASE WHEN {one} IS NULL THEN {null} WHEN {other} IS NULL THEN {-null}"
+            f" WHEN {one} < {other} THEN {less} ELSE {-less} END"
+        )
+        order = f"CASE WHEN {one} <=> {other} THEN {order} ELSE {differ} END"
+    return f"transform(array_sort({rows}, (l, r) -> {order}), e -> e.v)"
+
+
+def _ordered(call: Call, keys: Sequence[Key], distinct: bool) -> str:
+    value = call.args[0]
+    if value.type in (t.NULL, t.STRING_LITERAL):
+        raise call.refuse(f"{call.node.sql('duckdb')}: a list of a constant", "give it a column")
+    if distinct and [key.sql for key in keys] != [value.sql]:
+        raise call.refuse("DISTINCT with another order than its own", "order by the value itself")
+    return f"array_distinct({_sorted(value, keys)})" if distinct else _sorted(value, keys)
+
+
+def _list(call: Call, keys: Sequence[Key], distinct: bool) -> Value:
+    found = _ordered(call, keys, distinct)
+    return Value(f"CASE WHEN count(*){OVER} > 0 THEN {found} END", t.list_of(call.args[0].type))
+
+
+def _joined(call: Call, keys: Sequence[Key], distinct: bool) -> Value:
+    separator = call.word(1, "the separator") if len(call.args) > 1 else ","
+    if call.args[0].type != t.VARCHAR:
+        raise call.refuse(f"string_agg of {call.args[0].type}", "cast it to VARCHAR")
+    found = f"array_join({_ordered(call, keys, distinct)}, {string(separator)})"  # array_join leaves NULLs out too
+    return Value(f"CASE WHEN count({call.args[0].sql}){OVER} > 0 THEN {found} END", t.VARCHAR)
+
+
+LISTS: Mapping[str, Callable[[Call, Sequence[Key], bool], Value]] = {"ArrayAgg": _list, "GroupConcat": _joined}
+
 AGGREGATES: Mapping[str, Rule] = {
     "Count": _count,
     "Sum": _sum,
@@ -130,6 +209,10 @@ AGGREGATES: Mapping[str, Rule] = {
     "StddevPop": _spread("stddev_pop"),
     "Variance": _spread("var_samp"),
     "VariancePop": _spread("var_pop"),
+    "Median": _between,
+    "PercentileCont": _between,
+    "PercentileDisc": _among,
+    "Quantile": _among,
     "BitwiseAndAgg": _bits("bit_and"),
     "BitwiseOrAgg": _bits("bit_or"),
     "BitwiseXorAgg": _bits("bit_xor"),

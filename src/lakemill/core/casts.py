@@ -14,7 +14,9 @@ from lakemill.core.algebra import Expr
 from lakemill.core.ducktypes import Type
 from lakemill.core.value import Refused, Value, cast_sql, fails, string
 
-_EXACT_IN_DOUBLE = "9007199254740992"
+_IN_BIGINT = "9223372036854775807D"
+_LARGEST_FLOAT = "3.4028235677973366E38D"  # and half a unit: what is smaller is rounded to the largest FLOAT
+_INFINITY = "CAST('Infinity' AS DOUBLE)"
 _BLANK = r"[ \\t\\n\\x0B\\f\\r]*"
 _DAY = r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 # What both engines read alike; and what DuckDB might read, so that it can't be called NULL.
@@ -43,8 +45,6 @@ def implicit(value: Value, to: Type, place: Expr | None) -> Value:
     """A cast that DuckDB makes by itself."""
     if value.type == to:
         return value
-    if value.type.name == "NULL":
-        return Value(f"CAST(NULL AS {t.spark(to)})", to)
     if value.type == t.STRING_LITERAL:
         return _constant(value, to, place)
     return explicit(value, to, place)
@@ -53,12 +53,12 @@ def implicit(value: Value, to: Type, place: Expr | None) -> Value:
 def explicit(value: Value, to: Type, place: Expr | None, *, safe: bool = False) -> Value:
     """CAST, or with ``safe`` TRY_CAST."""
     have = value.type
-    if have == to and to.name not in ("LIST", "STRUCT", "MAP"):
-        return value
-    if have.name == "NULL":
-        return Value(f"CAST(NULL AS {t.spark(to)})", to)
     if have == to:
         return value
+    if not t.shared(to):
+        raise Refused(place, f"{to} is a type that Spark does not share", "cast to another type first")
+    if have.name == "NULL":
+        return Value(f"CAST(NULL AS {t.spark(to)})", to)
     if to == t.DATE and value.date is not None:
         return Value(value.date, to)
     cast = "TRY_CAST" if safe else "CAST"
@@ -74,10 +74,10 @@ def _sql(value: Value, to: Type, cast: str, place: Expr | None) -> str:
     if to.name == "VARCHAR":
         return _to_text(value, place)
     if t.integer(have) and (t.numeric(to) or to == t.BOOLEAN):
-        return _within(x, plain, to) if to.name in t.UNSIGNED or have.name in ("UBIGINT", "HUGEINT") else plain
+        return _within(x, plain, to)
     if have.name == "DECIMAL":
         if t.integer(to):
-            return _within(x, f"{cast}(round({x}, 0) AS {t.spark(to)})", to)
+            return _within(f"round({x}, 0)", f"{cast}(round({x}, 0) AS {t.spark(to)})", to)
         if to.name in ("DECIMAL", "DOUBLE", "FLOAT", "BOOLEAN"):
             return plain
     if t.floating(have):
@@ -85,6 +85,9 @@ def _sql(value: Value, to: Type, cast: str, place: Expr | None) -> str:
             return f"{cast}(rint({x}) AS {t.spark(to)})"
         if to.name == "DECIMAL" and have == t.DOUBLE:
             return _to_decimal(x, to, cast)
+        if to == t.FLOAT:
+            out = "NULL" if cast == "TRY_CAST" else fails("a DOUBLE is out of the range of FLOAT")
+            return f"CASE WHEN abs({x}) > {_LARGEST_FLOAT} AND abs({x}) < {_INFINITY} THEN {out} ELSE {plain} END"
         if t.floating(to) or to == t.BOOLEAN:
             return plain
     if have == t.BOOLEAN and (t.integer(to) or t.floating(to)):
@@ -107,12 +110,14 @@ def _within(x: str, sql: str, to: Type) -> str:
 
 
 def _to_decimal(x: str, to: Type, cast: str) -> str:
-    """DuckDB scales the DOUBLE, adds a nudge away from zero and rounds to even; Spark would read its shortest text."""
-    scaled = f"({x} * 1E{to.scale}D + sign({x}) * 1E-9D)"
-    whole = f"CAST(CAST(rint({scaled}) AS BIGINT) AS DECIMAL(19,0))"
+    """DuckDB scales the DOUBLE and rounds half away from zero; Spark would read its shortest text."""
+    scaled = f"({x} * 1E{to.scale}D)"
+    whole = f"CAST(CAST(round({scaled}, 0) AS BIGINT) AS DECIMAL(19,0))"
     moved = f"{cast}({whole} * {_unit(to.scale)} AS {t.spark(to)})"
-    beyond = fails(f"a DOUBLE beyond 2^53 can't be cast to {to} alike in both engines")
-    return f"CASE WHEN abs({scaled}) < {_EXACT_IN_DOUBLE}D THEN {moved} WHEN {x} IS NOT NULL THEN {beyond} END"
+    wide = fails("a DOUBLE beyond 2^63 units can't be cast to a decimal alike in both engines")
+    out = "NULL" if cast == "TRY_CAST" else fails(f"a DOUBLE is out of the range of {to}")
+    beyond = f"CASE WHEN abs({scaled}) < 1E{to.width}D THEN {wide} ELSE {out} END"
+    return f"CASE WHEN abs({scaled}) < {_IN_BIGINT} THEN {moved} WHEN {x} IS NOT NULL THEN {beyond} END"
 
 
 def _unit(scale: int) -> str:
@@ -121,15 +126,18 @@ def _unit(scale: int) -> str:
 
 
 # ---------------------------------------------------------------- text
+_WRITTEN = {
+    "DATE": ("DATE '0001-01-01'", "DATE '9999-12-31'"),
+    "TIMESTAMP": ("TIMESTAMP_NTZ '0001-01-01 00:00:00'", "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"),
+}
+
+
 def _to_text(value: Value, place: Expr | None) -> str:
     x, have = value.sql, value.type
     if t.integer(have) or have.name in ("BOOLEAN", "DECIMAL", "UUID", "JSON"):
         return f"CAST({x} AS STRING)"
     if have.name in ("DATE", "TIMESTAMP"):
-        bounds = [f"{t.spark(have)} '{year}-01-01'" for year in ("0001", "10000")] if have == t.DATE else None
-        low, high = bounds or ["TIMESTAMP_NTZ '0001-01-01 00:00:00'", "TIMESTAMP_NTZ '9999-12-31 23:59:59.999999'"]
-        if have == t.DATE:
-            low, high = "DATE '0001-01-01'", "DATE '9999-12-31'"
+        low, high = _WRITTEN[have.name]
         odd = fails("a year outside 1 to 9999 is written differently by DuckDB and Spark")
         return f"CASE WHEN {x} >= {low} AND {x} <= {high} THEN CAST({x} AS STRING) WHEN {x} IS NOT NULL THEN {odd} END"
     raise Refused(place, f"{have} as text is written differently by DuckDB and Spark", _TEXT_REMEDY.get(have.name, ""))

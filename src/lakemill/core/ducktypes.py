@@ -155,6 +155,13 @@ def spark(type_: Type) -> str:
     return _INTEGERS[type_.name][0] if type_.name in _INTEGERS else _OTHERS[type_.name]
 
 
+def shared(type_: Type) -> bool:
+    """Whether Spark has such a type."""
+    if type_.fields:
+        return all(shared(inner) for _, inner in type_.fields)
+    return type_.name in _INTEGERS or type_.name in _OTHERS or type_.name == "DECIMAL"
+
+
 def quote(name: str) -> str:
     """A name as Spark takes it."""
     return "`" + name.replace("`", "``") + "`"

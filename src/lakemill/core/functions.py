@@ -64,6 +64,9 @@ def simple(template: str, result: Type, *types: Type) -> Rule:
 
 
 # ---------------------------------------------------------------- numbers
+_INFINITY = "CAST('Infinity' AS DOUBLE)"
+
+
 def _guarded(function: str, condition: str, message: str) -> Rule:
     return simple(f"CASE WHEN {{0}} {condition} THEN {fails(message)} ELSE {function}({{0}}) END", t.DOUBLE, t.DOUBLE)
 
@@ -81,7 +84,10 @@ def _abs(call: Call) -> Value:
 
 
 def _sign(call: Call) -> Value:
-    return Value(f"CAST(sign({_number(call).sql}) AS TINYINT)", t.TINYINT)
+    value = _number(call)
+    x, real = value.sql, f" AND {value.sql} <= {_INFINITY}" if t.floating(value.type) else ""  # NaN is the largest
+    found = f"CASE WHEN {x} < 0 THEN -1 WHEN {x} > 0{real} THEN 1 WHEN {x} IS NOT NULL THEN 0 END"
+    return Value(f"CAST({found} AS TINYINT)", t.TINYINT)
 
 
 def _whole(function: str) -> Rule:
@@ -132,8 +138,11 @@ def _round(call: Call) -> Value:
     if digits == 0:
         return Value(f"round({x}, 0)", t.DOUBLE)
     unit = f"1E{abs(digits)}D"
-    scaled = f"round({x} * {unit}, 0) / {unit}" if digits > 0 else f"round({x} / {unit}, 0) * {unit}"
-    return Value(f"CASE WHEN abs({x} * {unit}) < 1E300D THEN {scaled} ELSE {x} END", t.DOUBLE)
+    if digits > 0:
+        scaled = f"round({x} * {unit}, 0) / {unit}"
+        return Value(f"CASE WHEN abs({x} * {unit}) < {_INFINITY} THEN {scaled} ELSE {x} END", t.DOUBLE)
+    scaled = f"round({x} / {unit}, 0) * {unit}"
+    return Value(f"CASE WHEN abs({x}) < {_INFINITY} THEN {scaled} WHEN {x} IS NOT NULL THEN 0D END", t.DOUBLE)
 
 
 def _log(call: Call) -> Value:
@@ -247,7 +256,7 @@ NUMBERS: Mapping[str, Rule] = {
     "Coalesce": _same("coalesce"),
     "Nullif": _nullif,
     "Length": _length,
-    "ArraySize": simple("CAST(size({0}) AS BIGINT)", _B, t.NULL),
+    "ArraySize": _length,
     "Array": _array,
     "ArrayContains": _contains,
     "Contains": _contains,

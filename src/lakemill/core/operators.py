@@ -112,14 +112,17 @@ def _doubles(call: Call) -> tuple[str, str]:
 
 
 def _divided(call: Call) -> Value:
-    """DuckDB divides as IEEE 754 says; Spark stops at a zero, where a power gives the right infinity."""
+    """DuckDB divides as IEEE 754 says; Spark stops at a zero, which is made infinite by hand."""
     if any(value.type == t.FLOAT for value in call.args):
         raise call.refuse("division of a FLOAT", "cast it to DOUBLE")
     one, other = _doubles(call)
     divisor = call.args[1].constant
     if isinstance(divisor, int) and divisor != 0:
         return Value(f"({one} / {other})", t.DOUBLE)
-    return Value(f"coalesce(try_divide({one}, {other}), {one} * power({other}, -1D))", t.DOUBLE)
+    endless = "CAST('Infinity' AS DOUBLE)"
+    if t.floating(call.args[1].type):  # one over a negative zero is negative
+        endless = f"CAST(CASE WHEN CAST({other} AS STRING) = '-0.0' THEN '-Infinity' ELSE 'Infinity' END AS DOUBLE)"
+    return Value(f"coalesce(try_divide({one}, {other}), {one} * {endless} + {other})", t.DOUBLE)
 
 
 def _whole_divided(call: Call) -> Value:
@@ -136,6 +139,8 @@ def _whole_divided(call: Call) -> Value:
 
 def _rest(call: Call) -> Value:
     one, other, wide = _numbers(call)
+    if wide.name == "DECIMAL" and t.HUGEINT in (one.type, other.type):
+        raise call.refuse("% over a HUGEINT and a decimal", "cast the HUGEINT to BIGINT")
     left, right = (implicit(value, wide, call.node).sql for value in (one, other))
     if t.floating(wide):
         nan = f"({left} * {right} * CAST('NaN' AS DOUBLE))"
@@ -146,7 +151,7 @@ def _rest(call: Call) -> Value:
 def _negated(call: Call) -> Value:
     (value,) = call.args
     if isinstance(value.constant, int):
-        return Value(f"-{value.sql}", t.literal_type(-value.constant), -value.constant)
+        return Value(f"(-{value.sql})", value.type, -value.constant)
     if not t.numeric(value.type) or value.type.name in t.UNSIGNED:
         raise call.refuse(f"- of {value.type}", "cast it to a signed number")
     return Value(f"(-{value.sql})", value.type)
@@ -248,6 +253,7 @@ def _like(change: Callable[[str], str]) -> Rule:
 OPERATORS: Mapping[str, Rule] = {
     "Add": _added("+"),
     "Sub": _added("-"),
+    "DateAdd": _added("+"),
     "Mul": _times,
     "Div": _divided,
     "IntDiv": _whole_divided,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from lakemill.core import ducktypes as t
-from lakemill.core.aggregates import AGGREGATES, OVER, WINDOWS
+from lakemill.core.aggregates import AGGREGATES, LISTS, OVER, WINDOWS, Key
 from lakemill.core.algebra import Expr
 from lakemill.core.casts import explicit, implicit
 from lakemill.core.ducktypes import Type, quote
@@ -39,7 +39,7 @@ FORMS = (
     "Subquery",
 )
 """What has a form of its own here, beside functions and operators."""
-KNOWN = frozenset({*SCALARS, *AGGREGATES, *WINDOWS, *FORMS})
+KNOWN = frozenset({*SCALARS, *AGGREGATES, *LISTS, *WINDOWS, *FORMS})
 # What sqlglot notes about a node without changing what it says in DuckDB
 _NOTES = {
     "typed", "safe", "coalesce", "big_int", "is_left", "position", "negate", "single_replace", "null_if_pos_overflow",
@@ -93,7 +93,7 @@ class Expressions:
             return form(self, node)
         if (rule := SCALARS.get(key(node))) is not None:
             return rule(self._call(node))
-        if key(node) in AGGREGATES:
+        if key(node) in AGGREGATES or key(node) in LISTS:
             return self._aggregate(node, "")
         raise self._unknown(node)
 
@@ -101,14 +101,16 @@ class Expressions:
         return truth(self.value(node), Call(node, []))
 
     def _unknown(self, node: Expr) -> Refused:
-        name = key(node)
+        name = key(node.this if isinstance(node, exp.IgnoreNulls) else node)
         told = node.sql("duckdb")
         if name in WINDOWS:
             return Refused(node, f"{told} stands without OVER", "add OVER (…)")
-        remedy = _REMEDIES.get(name, "write it with functions that both engines share (docs: SQL that both read)")
+        remedy = _REMEDIES.get(name, "write it with functions that both engines share")
         return Refused(node, f"{told}: DuckDB and Spark are not known to give the same answer for it", remedy)
 
     def _call(self, node: Expr) -> Call:
+        if isinstance(node, exp.UnixToTime | exp.DateTrunc | exp.SHA2):  # the rest of these is part of the name
+            return Call(node, [self.value(node.this)])
         values = []
         for name in node.arg_types:
             part = node.args.get(name)
@@ -121,8 +123,6 @@ class Expressions:
                     values.append(self.value(each))
                 elif each and name not in _NOTES and name != "this":
                     raise Refused(node, f"{node.sql('duckdb')}: {name} is not translated", "leave it out")
-        if isinstance(node, exp.UnixToTime):
-            values = values[:1]
         return Call(node, values)
 
     def _tuple(self, node: Expr) -> Value:
@@ -160,7 +160,7 @@ class Expressions:
         if re.fullmatch(r"\d*\.\d*", text):
             whole, fraction = text.split(".")
             type_ = t.decimal(max(len(whole) + len(fraction), 1), len(fraction))
-            return Value(cast_sql(f"{whole or 0}.{fraction or 0}BD", type_), type_)
+            return Value(cast_sql(f"{whole or 0}.{fraction or 0}BD", type_), type_, float(text))
         return Value(f"{text}D", t.DOUBLE)
 
     def _placeholder(self, node: Expr) -> Value:
@@ -169,8 +169,10 @@ class Expressions:
     # ------------------------------------------------------------ forms
     def _cast(self, node: Expr) -> Value:
         to = t.of(node.args["to"])
-        if to is None or node.args.get("format"):
-            raise Refused(node, f"{node.args['to'].sql('duckdb')} is a type that Spark does not share", "use another")
+        if to is None or not t.shared(to) or node.args.get("format"):
+            raise Refused(
+                node, f"{node.args['to'].sql('duckdb')} is a type that Spark does not share", "cast to another"
+            )
         inner = node.this
         if isinstance(inner, exp.Placeholder):
             return Value(cast_sql(f":{inner.name}", to), to)
@@ -245,11 +247,25 @@ class Expressions:
 
     # ------------------------------------------------------------ aggregates, windows
     def _aggregate(self, node: Expr, over: str) -> Value:
-        value = AGGREGATES[key(node)](self._call(node))
+        value = self._listed(node) if key(node) in LISTS else AGGREGATES[key(node)](self._call(node))
         return Value(value.sql.replace(OVER, over), value.type)
 
+    def _listed(self, node: Expr) -> Value:
+        """list and string_agg, whose order is said."""
+        if not isinstance(node.this, exp.Order):
+            raise Refused(node, f"{node.sql('duckdb')} has no order, so no one answer", "add an ORDER BY inside")
+        inner = node.this.this
+        distinct = isinstance(inner, exp.Distinct)
+        value = self.value(inner.expressions[0] if distinct else inner)
+        keys = [
+            Key(self.grouped(item.this).sql, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
+            for item in node.this.expressions
+        ]
+        rest = [self.value(node.args["separator"])] if node.args.get("separator") is not None else []
+        return LISTS[key(node)](Call(node, [value, *rest]), keys, distinct)
+
     def _filter(self, node: Expr) -> Value:
-        if key(node.this) not in AGGREGATES:
+        if key(node.this) not in AGGREGATES and key(node.this) not in LISTS:
             raise self._unknown(node.this)
         return self._aggregate(node.this, f" FILTER (WHERE {self.condition(node.expression.this)})")
 
@@ -329,10 +345,14 @@ class Expressions:
             return SCALARS["In"](Call(node, [self.value(node.this), *(self.value(each) for each in node.expressions)]))
         text, columns = self.query(inner.unnest(), self.scope)
         value = self.value(node.this)
-        (type_,) = columns.values() if len(columns) == 1 else (None,)
-        if type_ is None or not t.comparable(type_) or t.common(value.type, type_) != type_:
-            raise Refused(node, f"{value.type} is looked for among {type_}", f"cast it to {type_}")
-        return Value(f"({implicit(value, type_, node).sql} IN ({text}))", t.BOOLEAN)
+        ((name, type_),) = columns.items() if len(columns) == 1 else (("", t.NULL),)
+        wide = t.common(value.type, type_)
+        if wide is None or not t.comparable(wide):
+            raise Refused(node, f"{value.type} is looked for among {type_}", "cast one of them")
+        if wide != type_:
+            among = implicit(Value(quote(name), type_), wide, node).sql
+            text = " ".join(["SELECT", among, f"FROM ({text})"])
+        return Value(f"({implicit(value, wide, node).sql} IN ({text}))", t.BOOLEAN)
 
 
 def _chosen(conditions: list[str], values: list[Value]) -> Value:

@@ -45,28 +45,25 @@ def _count(call: Call, number: int) -> str:
     value = call.args[number]
     if isinstance(value.constant, int):
         return str(min(value.constant, _LARGEST))
-    return f"CAST(least({call.take(number, t.BIGINT)}, {_LARGEST}) AS INT)"
+    given = call.take(number, t.BIGINT)  # least() would take NULL for the bound
+    return f"CAST(CASE WHEN {given} > {_LARGEST} THEN {_LARGEST} ELSE {given} END AS INT)"
 
 
 def _substring(call: Call) -> Value:
-    """DuckDB counts a start of 0 as a character before the first, and reads backwards for a negative length."""
+    """DuckDB counts a start of 0 as a character before the first, a negative one from the end."""
     text, start = call.take(0, t.VARCHAR), _count(call, 1)
-    fixed = isinstance(call.args[1].constant, int) and call.args[1].constant > 0
+    fixed = call.args[1].constant
+    plain = isinstance(fixed, int) and fixed > 0
+    first = start if plain else f"CASE WHEN {start} = 0 THEN 1 ELSE {start} END"
     if len(call.args) == 2:
-        first = start if fixed else f"greatest({start}, 1)"
-        body = f"substring({text}, {first})"
-    else:
-        length = _count(call, 2)
-        if isinstance(call.args[2].constant, int) and call.args[2].constant < 0:
-            raise call.refuse("substring with a negative length", "give a length from zero up")
-        kept = f"{length}" if fixed else f"{length} + least({start}, 1) - 1"
-        body = f"substring({text}, {start if fixed else f'greatest({start}, 1)'}, {kept})"
-        if not isinstance(call.args[2].constant, int):
-            odd = fails("substring with a negative length")
-            body = f"CASE WHEN {length} < 0 THEN {odd} ELSE {body} END"
-    if not fixed:
-        odd = fails("substring from a negative start")
-        body = f"CASE WHEN {start} < 0 THEN {odd} ELSE {body} END"
+        return Value(f"substring({text}, {first})", t.VARCHAR)
+    length, given = _count(call, 2), call.args[2].constant
+    if isinstance(given, int) and given < 0:
+        raise call.refuse("substring with a negative length", "give a length from zero up")
+    kept = length if plain else f"CASE WHEN {start} = 0 THEN {length} - 1 ELSE {length} END"
+    body = f"substring({text}, {first}, {kept})"
+    if not isinstance(given, int):
+        body = f"CASE WHEN {length} < 0 THEN {fails('substring with a negative length')} ELSE {body} END"
     return Value(body, t.VARCHAR)
 
 
@@ -75,7 +72,7 @@ def _end(function: str) -> Rule:
 
     def rule(call: Call) -> Value:
         text, count = call.take(0, t.VARCHAR), _count(call, 1)
-        kept = f"CASE WHEN {count} < 0 THEN greatest(char_length({text}) + {count}, 0) ELSE {count} END"
+        kept = f"CASE WHEN {count} < 0 THEN char_length({text}) + {count} ELSE {count} END"
         return Value(f"{function}({text}, {kept})", t.VARCHAR)
 
     return rule
@@ -105,9 +102,13 @@ def _pad(call: Call) -> Value:
     return Value(body, t.VARCHAR)
 
 
+_SPACES = " \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+"""What DuckDB trims when nothing is named: spaces of every script, but no tabs or line ends."""
+
+
 def _trim(call: Call) -> Value:
     side = str(call.node.args.get("position") or "BOTH").upper()
-    signs = call.word(1, "what to trim") if len(call.args) > 1 else " "
+    signs = call.word(1, "what to trim") if len(call.args) > 1 else _SPACES
     if not signs:
         raise call.refuse("nothing to trim", "name the characters")
     return Value(f"trim({side} {string(signs)} FROM {call.take(0, t.VARCHAR)})", t.VARCHAR)
@@ -121,25 +122,32 @@ def _translate(call: Call) -> Value:
 
 
 # ---------------------------------------------------------------- letters
-def _folded(function: str, odd: str, instead: str) -> Rule:
-    """One letter at a time, as DuckDB does it: Java looks at the neighbours, and makes two letters of some.
+def _letters(*spans: tuple[int, int]) -> str:
+    return "".join(chr(code) for first, last in spans for code in range(first, last + 1))
 
-    ``odd``: letters that DuckDB changes to ``instead``, and Java differently.
-    """
 
-    def rule(call: Call) -> Value:
-        return Value(folded(call.take(0, t.VARCHAR), function), t.VARCHAR)
+_IOTA = _letters((0x1F80, 0x1F87), (0x1F90, 0x1F97), (0x1FA0, 0x1FA7)) + "ᾳῃῳ"
+_NEW_SMALL = "\u019b\u0264\u1c8a\ua7cd\ua7db" + _letters((0x10D70, 0x10D85))  # Unicode 16 knows them as letters
+_NEW_LARGE = "\u1c89\ua7cb\ua7cc\ua7da\ua7dc" + _letters((0x10D50, 0x10D65))
+# Letters of all Unicode that DuckDB 1.5 changes differently than Spark 4.1 does, and to what
+_ODD = {
+    "upper": (
+        "ß" + _IOTA + _NEW_SMALL,
+        "ẞ" + _letters((0x1F88, 0x1F8F), (0x1F98, 0x1F9F), (0x1FA8, 0x1FAF)) + "ᾼῌῼ" + _NEW_SMALL,
+    ),
+    "lower": ("İ" + _NEW_LARGE, "i" + _NEW_LARGE),
+}
 
-    return rule
+
+def _folded(function: str) -> Rule:
+    return lambda call: Value(folded(call.take(0, t.VARCHAR), function), t.VARCHAR)
 
 
 def folded(text: str, function: str) -> str:
-    known = f"{function}(c)"
+    """One letter at a time, as DuckDB does it: Java looks at the neighbours, and makes two letters of some."""
+    known, (odd, instead) = f"{function}(c)", _ODD[function]
     each = f"CASE WHEN char_length({known}) = 1 THEN {known} ELSE c END"
-    if function == "upper":
-        each = f"CASE WHEN c = 'ß' THEN 'ẞ' ELSE {each} END"
-    else:
-        each = f"CASE WHEN c = 'İ' THEN 'i' ELSE {each} END"
+    each = f"CASE WHEN contains('{odd}', c) THEN translate(c, '{odd}', '{instead}') ELSE {each} END"
     letters = f"array_join(transform(split({text}, ''), c -> {each}), '')"
     return f"CASE WHEN char_length({text}) = octet_length({text}) THEN {function}({text}) ELSE {letters} END"
 
@@ -170,6 +178,9 @@ def _pattern(call: Call, text: str) -> str:
 
 
 def _matches(call: Call) -> Value:
+    """regexp_matches. The operator ``~`` wants the whole text to match, but sqlglot takes it for this function."""
+    if type(call.node).__name__ == "RegexpLike" and "start" not in call.node.meta:  # operators have no place
+        raise call.refuse("~ is not translated", "write regexp_full_match(text, pattern)")
     if len(call.args) > 2:
         raise call.refuse("options of a pattern are not translated", "write the pattern without options")
     pattern = _pattern(call, call.word(1, "the pattern"))
@@ -184,7 +195,7 @@ def _extract(call: Call) -> Value:
     if not isinstance(group, int) or len(call.args) > 3 or not 0 <= group <= len(re.findall(r"\((?!\?)", text)):
         raise call.refuse("regexp_extract takes a constant group here", "give the number of a group of the pattern")
     pattern = string(_pattern(call, text))
-    return Value(f"coalesce(regexp_extract({call.take(0, t.VARCHAR)}, {pattern}, {group}), '')", t.VARCHAR)
+    return Value(f"regexp_extract({call.take(0, t.VARCHAR)}, {pattern}, {group})", t.VARCHAR)
 
 
 def _replace(call: Call) -> Value:
@@ -192,29 +203,44 @@ def _replace(call: Call) -> Value:
     options = call.word(3, "the options") if len(call.args) > 3 else ""
     if options not in ("", "g"):
         raise call.refuse(f"the option {options!r} is not translated", "write the pattern without it")
-    java = _pattern(call, pattern)
+    java, spark = _pattern(call, pattern), _replacement(call, by)
     if options and any(not found[0] for sample in ("", "a", "0 a") for found in re.finditer(pattern, sample)):
         raise call.refuse("a pattern that matches nothing is replaced differently", "let it match one character")
-    by = re.sub(r"\\(\\)|([\\$])", lambda found: "\\\\" if found[1] else "\\" + found[2], by) if "\\" not in by else by
-    if re.search(r"\\(?![0-9\\])", by) or ("$" in by and "\\" in by):
-        raise call.refuse("the replacement is read differently by the engines", "use plain text and \\1 to \\9")
-    spark = re.sub(r"\\([0-9])", r"$\1", by) if "\\$" not in by else by
     if options:
         return Value(f"regexp_replace({text}, {string(java)}, {string(spark)})", t.VARCHAR)
     # Spark has no "first one only": what is before it is matched along, as little as there is
-    shifted = re.sub(r"\$([0-9])", lambda found: f"${int(found[1]) + 2}", spark)
-    if re.search(r"\$0|\$9", spark) or "^" in pattern:
+    shifted = re.sub(r"(?<!\\)\$([0-9])", lambda found: f"${int(found[1]) + 2}", spark)
+    if re.search(r"(?<!\\)\$[08-9]", spark) or "^" in pattern:
         raise call.refuse("replacing the first match only is not translated here", "add the option 'g'")
     first = f"(?d)\\A((?s:.*?))({java[4:]})"
     return Value(f"regexp_replace({text}, {string(first)}, {string('$1' + shifted)})", t.VARCHAR)
+
+
+def _replacement(call: Call, text: str) -> str:
+    """RE2 writes groups as ``\\1``, Java as ``$1``."""
+
+    def java(found: re.Match[str]) -> str:
+        if found[1]:
+            return "$" + found[1]
+        if found[0] in ("$", "\\\\"):
+            return "\\" + found[0][0]
+        raise call.refuse(f"{found[0]} in a replacement means nothing", "use plain text and \\\\1 to \\\\9")
+
+    return re.sub(r"\\([0-9])|\$|\\\\|\\", java, text)
+
+
+def _sha256(call: Call) -> Value:
+    if call.node.args["length"].name != "256":
+        raise call.refuse(f"{call.node.sql('duckdb')} is not known", "use sha256")
+    return Value(f"sha2(CAST({call.take(0, t.VARCHAR)} AS BINARY), 256)", t.VARCHAR)
 
 
 # ---------------------------------------------------------------- the list
 _V, _B = t.VARCHAR, t.BIGINT
 
 TEXTS: Mapping[str, Rule] = {
-    "Upper": _folded("upper", "ß", "ẞ"),
-    "Lower": _folded("lower", "İ", "i"),
+    "Upper": _folded("upper"),
+    "Lower": _folded("lower"),
     "strlen": simple("CAST(octet_length({0}) AS BIGINT)", _B, _V),
     "Substring": _substring,
     "Left": _end("left"),
@@ -235,7 +261,7 @@ TEXTS: Mapping[str, Rule] = {
     "Ascii": simple("ascii({0})", t.INTEGER, _V),
     "Unicode": simple("CASE WHEN {0} = '' THEN -1 ELSE ascii({0}) END", t.INTEGER, _V),
     "MD5": simple("md5(CAST({0} AS BINARY))", _V, _V),
-    "SHA2": simple("sha2(CAST({0} AS BINARY), 256)", _V, _V),
+    "SHA2": _sha256,
     "RegexpLike": _matches,
     "RegexpFullMatch": _matches,
     "RegexpExtract": _extract,

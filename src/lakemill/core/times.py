@@ -109,7 +109,7 @@ def _diff(call: Call) -> Value:
     days = "datediff(CAST({0} AS DATE), CAST({1} AS DATE))"
     forms = {
         "day": days,
-        "week": "CAST(datediff(trunc({0}, 'WEEK'), trunc({1}, 'WEEK')) / 7 AS BIGINT)",
+        "week": f"({days} div 7)",
         "month": "((year({0}) - year({1})) * 12 + month({0}) - month({1}))",
         "quarter": "((year({0}) - year({1})) * 4 + quarter({0}) - quarter({1}))",
         "year": "(year({0}) - year({1}))",
@@ -161,7 +161,7 @@ def _epoch_ms(call: Call) -> Value:
     scale = call.node.args.get("scale")
     if scale is None or scale.name != "3" or call.args[0].type.name not in _TIMES:
         raise call.refuse(f"{call.node.sql('duckdb')} is not translated", "add an interval to a TIMESTAMP")
-    return Value(f"CAST(floor({_MICROS.format(call.args[0].sql)} / 1000BD) AS BIGINT)", t.BIGINT)
+    return Value(f"({_MICROS.format(call.args[0].sql)} div 1000)", t.BIGINT)
 
 
 def _last_day(call: Call) -> Value:

@@ -16,7 +16,7 @@ class Value:
 
     sql: str
     type: Type
-    constant: int | str | None = None
+    constant: int | float | str | None = None
     date: str | None = None
 
 
