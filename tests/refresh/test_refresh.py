@@ -212,7 +212,7 @@ def test_strict_fails_instead(mill: Mill) -> None:
 
 # ---------------------------------------------------------------- declaring
 def test_a_first_load_that_fails_leaves_nothing(mill: Mill) -> None:
-    with pytest.raises(RefreshFailed):
+    with pytest.raises(RefreshFailed, match="WRONG_TYPE"):
         mill.create("bad", "SELECT CAST(name AS INTEGER) AS n FROM r")
     assert definitions.find(mill.lake.conn, parse_name("bad")) is None
     assert mill.rows("SELECT table_name FROM duckdb_tables() WHERE database_name = 'lake' ORDER BY 1") == [
@@ -279,8 +279,16 @@ def test_rename_and_drop(mill: Mill) -> None:
     mill.create("a", "SELECT id, k FROM r")
     mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
     run(mill, "ALTER DYNAMIC TABLE a RENAME TO main.c")
+    assert definitions.get(mill.lake.conn, parse_name("b")).definition.query == (
+        "SELECT k, count(*) AS n FROM main.c AS a GROUP BY k"
+    )
+    mill.create("a", "SELECT k FROM s")  # another one, which b must not take for its own
+    assert did(mill.refresh("b"))[0] is Action.NO_DATA
     mill.tell("INSERT INTO r VALUES (500, 5, 5, 'x')")
-    assert did(mill.refresh("c", "b"))[0] is Action.KEYS
+    assert did(mill.refresh("c"))[0] is Action.APPEND
+    run(mill, "ALTER DYNAMIC TABLE b SET PRIORITY = 3")
+    assert did(mill.refresh("c", "b"))[0] is Action.KEYS, "who goes first is nothing to the content"
+    run(mill, "DROP DYNAMIC TABLE a")
     with pytest.raises(HasDependents, match=r"main\.b"):
         run(mill, "DROP DYNAMIC TABLE c")
     run(mill, "DROP DYNAMIC TABLE c CASCADE")
@@ -418,12 +426,14 @@ def test_verify_finds_what_is_wrong(mill: Mill) -> None:
 
 
 def run(mill: Mill, script: str) -> None:
-    from lakemill.core.statement import Drop, Rename
+    from lakemill.core.statement import Change, Drop, Rename
 
     for statement in parse_script(script):
         if isinstance(statement, Drop):
             dynamic.drop(mill.lake, statement)
         elif isinstance(statement, Rename):
             dynamic.rename(mill.lake, statement)
+        elif isinstance(statement, Change):
+            dynamic.change(mill.lake, statement)
         else:
             raise TypeError(statement)

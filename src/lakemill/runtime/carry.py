@@ -30,6 +30,7 @@ from lakemill.runtime.write import State, Writing, deletes, diff_of, writing
 from lakemill.spark import diff as diffs
 from lakemill.spark.deletes import DRIVER_POSITIONS, few_places
 from lakemill.spark.execute import Execution, counted_jobs
+from lakemill.spark.outputs import explained_write
 from lakemill.spark.session import small_work
 from lakemill.store import claims, pins, versions
 from lakemill.store.history import RefreshRecord
@@ -61,7 +62,8 @@ def carry_out(work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> 
     with small_work(spark) if reads < SMALL else nullcontext(), counted_jobs(spark, str(work.record.id)) as jobs:
         carrying.jobs = jobs
         own = carrying.own_table()
-        return carrying.load() if own is None else carrying.change(own)
+        with explained_write():
+            return carrying.load() if own is None else carrying.change(own)
 
 
 class _Carrying:
@@ -176,7 +178,8 @@ class _Carrying:
             "b": self.work.t,
         }
         types = [source.types for source in self.window.sources]
-        with Execution(self.lake.spark, self._leaf, types, columns, clock) as execution:
+        sizes = [source.scan.bytes_to_read for source in self.window.sources]
+        with Execution(self.lake.spark, self._leaf, types, sizes, columns, clock) as execution:
             yield execution
 
     def whole(self, execution: Execution) -> DataFrame:
@@ -184,11 +187,11 @@ class _Carrying:
         numbers = {found.source.key: i for i, found in enumerate(self.window.sources)}
         return execution.whole(self.work.query if isinstance(shape, NotIncremental) else shape, numbers)
 
-    def _leaf(self, number: int, end: End) -> DataFrame:
+    def _leaf(self, number: int, end: End, where: str | None) -> DataFrame:
         source = self.window.sources[number]
-        plan = narrowed(plan_leaf(self.lake, source, end), self._used(number, source))
+        plan = narrowed(plan_leaf(self.lake, source, end, where), self._used(number, source))
         self.reads.append(plan)
-        return self.lake.table(str(source.source.name)).frame(plan)
+        return self.lake.table(str(source.source.name)).frame(plan, where)
 
     def _used(self, number: int, source: SourceWindow) -> Sequence[str]:
         shape = self.work.shape

@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakemill.core.commit import DropTable, Intent, NoConflict, Purpose, RenameTable
-from lakemill.core.definition import Definition, Initialize
+from lakemill.core.definition import Initialize
 from lakemill.core.graph import Graph, Warned, build_graph, warnings
+from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName
+from lakemill.core.query import renamed
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
 from lakemill.errors import HasDependents, RefreshFailed, TableExists, UnknownTable
 from lakemill.runtime.analyse import Analysis, analyse
 from lakemill.runtime.refresh import refresh
-from lakemill.store import definitions, pins
+from lakemill.store import definitions, pins, versions
 from lakemill.store.definitions import DynamicTable
 from lakemill.store.history import RefreshRecord
 
@@ -52,7 +54,7 @@ def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
         refuse_lake_table(lake, definition.name)
         table = definitions.create(lake.conn, definition, found.resolved, found.sources)
     elif statement.if_exists is IfExists.ALTER and _same_content(known, found):
-        table = definitions.declare(lake.conn, known, definition, found.resolved, found.sources)
+        table = _declare(lake, known, found)
         return Created(table, warnings=_warned(lake, table.name))
     else:
         table = definitions.declare(lake.conn, known, definition, found.resolved, found.sources)
@@ -64,6 +66,21 @@ def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
             failed = next(record for record in records if record.outcome is not Outcome.SUCCEEDED)
             raise RefreshFailed(f"{failed.name} could not be loaded: {failed.error_code}: {failed.error_text}")
     return Created(definitions.by_id(lake.conn, table.id), records, warnings=_warned(lake, table.name))
+
+
+def _declare(lake: Lake, known: DynamicTable, found: Analysis) -> DynamicTable:
+    """The next version of a definition; content that is right for it too is not computed again."""
+    frontier = versions.frontier(lake.conn, known.id)
+    with lake.conn.transaction():
+        table = definitions.declare(lake.conn, known, found.definition, found.resolved, found.sources)
+        if frontier is not None and _same_content(known, found):
+            old = frontier.version
+            if old.definition_version == known.definition_version:
+                version = Version(old.commit, old.b_hi, old.b_hi, table.definition_version, old.table_id, old.t)
+                versions.move_frontier(
+                    lake.conn, table.id, version, frontier.b_time, frontier.sources, frontier.version_id
+                )
+    return table
 
 
 def _same_content(known: DynamicTable, found: Analysis) -> bool:
@@ -109,19 +126,33 @@ def change(lake: Lake, statement: Change) -> DynamicTable | None:
     table = _found(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
         return None
-    definition: Definition = statement.apply(table.definition)
-    found = analyse(lake, definition)
-    return definitions.declare(lake.conn, table, definition, found.resolved, found.sources)
+    return _declare(lake, table, analyse(lake, statement.apply(table.definition)))
 
 
 def rename(lake: Lake, statement: Rename) -> bool:
-    """The table and its dependents go on under the new name: they know it by its id."""
+    """The table and its dependents go on under the new name: they know it by its id, and their queries are reworded."""
     table = _found(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
         return False
     refuse_lake_table(lake, statement.to)
+    readers = [definitions.get(lake.conn, name) for name in graph_of(lake).consumers(table.name)]
+    frontier = versions.frontier(lake.conn, table.id)
+
+    def more(cursor: Any, snapshot: int | None) -> None:
+        definitions.rename(cursor, table, statement.to)
+        for reader in readers:
+            words = [
+                renamed(text, table.name, statement.to) for text in (reader.definition.query, reader.resolved.query)
+            ]
+            definitions.reword(cursor, reader, words[0], words[1], table.id, statement.to)
+        if frontier is not None and snapshot is not None:  # the same content, as of our own commit
+            old = frontier.version
+            version = Version(snapshot, old.b_hi, old.b_hi, old.definition_version, old.table_id, old.t)
+            versions.move_frontier(cursor, table.id, version, frontier.b_time, frontier.sources, frontier.version_id)
+
     if table.table_id is None:
-        definitions.rename(lake.conn, table, statement.to)
+        with lake.conn.transaction(), lake.conn.cursor() as cursor:
+            more(cursor, None)
         return True
     with lake.catalog() as catalog:
         head = catalog.head()
@@ -130,7 +161,7 @@ def rename(lake: Lake, statement: Rename) -> bool:
     needed = NoConflict(table.table_id, head.id, Purpose.CHANGE)
     told = f"rename {table.name} to {statement.to}"
     intent = Intent(uuid.uuid4(), (update,), (needed,), author="lakemill", message=told)
-    lake.publisher.publish(intent, lambda cursor, _: definitions.rename(cursor, table, statement.to))
+    lake.publisher.publish(intent, more)
     return True
 
 

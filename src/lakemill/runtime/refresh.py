@@ -23,7 +23,7 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
 from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.core.scan import Snapshot
-from lakemill.errors import ConflictError, LakemillError, OutputChanged, StrictRefused, UpstreamFailed
+from lakemill.errors import ConflictError, InternalError, LakemillError, OutputChanged, StrictRefused, UpstreamFailed
 from lakemill.runtime.analyse import analyse, shape_of
 from lakemill.runtime.carry import Lost, carry_out
 from lakemill.runtime.claiming import claimed, holder
@@ -164,16 +164,22 @@ class Refresh:
                         self.begin_again()
             raise AssertionError("unreachable")
         except LakemillError as error:
-            self.record = replace(
-                self.record,
-                outcome=Outcome.FAILED,
-                error_code=error.code,
-                error_text=error.message + (f" → {error.remedy}" if error.remedy else ""),
-                ended_at=datetime.now(UTC),
-                phases=dict(self._phases),
-            )
-            history.save_refresh(self.lake.conn, self.record)
-            return self.record
+            return self._failed(error)
+        except Exception as error:  # a mistake of ours: recorded, and told as what it is
+            self._failed(InternalError(f"{type(error).__name__}: {error}"))
+            raise
+
+    def _failed(self, error: LakemillError) -> RefreshRecord:
+        self.record = replace(
+            self.record,
+            outcome=Outcome.FAILED,
+            error_code=error.code,
+            error_text=error.message + (f" → {error.remedy}" if error.remedy else ""),
+            ended_at=datetime.now(UTC),
+            phases=dict(self._phases),
+        )
+        history.save_refresh(self.lake.conn, self.record)
+        return self.record
 
     def begin_again(self) -> None:
         """Somebody was first: the frontier and the definition are read anew, and the same record goes on."""

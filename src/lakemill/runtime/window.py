@@ -139,19 +139,20 @@ def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:
     return replace(plan, table=replace(plan.table, columns=kept))
 
 
-def plan_leaf(lake: Lake, window: SourceWindow, end: End) -> ReadPlan:
-    """What a leaf of the plan reads."""
-    if end == "b":
-        return window.scan
+def plan_leaf(lake: Lake, window: SourceWindow, end: End, where: str | None = None) -> ReadPlan:
+    """What a leaf of the plan reads; files that ``where`` rules out are left out."""
     if end == "delta":
         assert window.delta is not None  # noqa: S101  (only deltas of sources that have one are asked for)
         return window.delta
-    assert window.a is not None  # noqa: S101
+    if end == "b" and where is None:
+        return window.scan
+    at = window.b if end == "b" else window.a
+    assert at is not None  # noqa: S101
     with lake.catalog() as catalog:
-        snapshot = catalog.snapshot(window.a)
+        snapshot = catalog.snapshot(at)
         found = catalog.table_by_id(window.table.id, snapshot.id)
-        assert found is not None  # noqa: S101  (it was checked with the delta)
-        plan: ReadPlan = scan_in(catalog, lake.front.stamps, found, snapshot)
+        assert found is not None  # noqa: S101  (it was read when the window was)
+        plan: ReadPlan = scan_in(catalog, lake.front.stamps, found, snapshot, where)
         return plan
 
 

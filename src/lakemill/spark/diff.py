@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column as Expr
 from pyspark.sql import DataFrame, Window
@@ -19,48 +18,33 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakemill.core.algebra import WEIGHT
 from lakemill.core.schema import Column, quote_spark
+from lakemill.spark.ends import ORDERED, ends_of, read_ends, within
 from lakemill.spark.positions import FILE_ID, POSITION
 
 TOLERANCE = 1e-9
-_ORDERED = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "date"})
 _FLOATS = ("float32", "float64")
 _ID, _RANK = "__diff_id", "__rank"
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many rows come and go, and between which values the rows lie that go, by column."""
+    """How many rows come and go, and a condition, in Spark SQL, that every row that goes meets."""
 
     inserted: int
     deleted: int
-    bounds: tuple[tuple[str, Any, Any], ...]
-
-    @property
-    def where(self) -> str | None:
-        """A condition, in Spark SQL, that every row that goes meets: it spares reading the others' files."""
-        ends = ((name, *end) for name, low, high in self.bounds for end in ((">=", low), ("<=", high)))
-        return " AND ".join(f"{quote_spark(name)} {sign} {_literal(value)}" for name, sign, value in ends) or None
+    where: str | None
 
 
 def measured(diff: DataFrame, columns: Sequence[Column]) -> Size:
     """One job over the staged diff."""
     gone = F.col(WEIGHT) < 0
-    asked = [
+    counts = [
         F.coalesce(F.sum(F.when(~gone, F.col(WEIGHT))), F.lit(0)).cast("bigint"),
         F.coalesce(F.sum(F.when(gone, -F.col(WEIGHT))), F.lit(0)).cast("bigint"),
     ]
-    ordered = [column for column in columns if column.type in _ORDERED]
-    for column in ordered:
-        value = F.when(gone, F.col(quote_spark(column.name)))
-        nulls = F.count(F.when(gone & F.col(quote_spark(column.name)).isNull(), 1))
-        asked += [F.min(value), F.max(value), nulls]
-    row = diff.agg(*(value.alias(f"__{i}") for i, value in enumerate(asked))).collect()[0]
-    bounds = []
-    for place, column in enumerate(ordered):
-        low, high, nulls = row[2 + place * 3 : 5 + place * 3]
-        if nulls == 0 and low is not None:
-            bounds.append((column.name, low, high))
-    return Size(row[0], row[1], tuple(bounds))
+    names = [column.name for column in columns if column.type in ORDERED]
+    row = diff.agg(*counts, *ends_of([F.when(gone, _named(name)) for name in names], gone)).collect()[0]
+    return Size(row[0], row[1], within(dict(zip(names, read_ends(row[2:]), strict=True))))
 
 
 def inserted(diff: DataFrame) -> DataFrame:
@@ -119,7 +103,3 @@ def added_up(signed: DataFrame, columns: Sequence[Column]) -> DataFrame:
 
 def _named(name: str) -> Expr:
     return F.col(quote_spark(name))
-
-
-def _literal(value: Any) -> str:
-    return str(value) if isinstance(value, int) else f"DATE '{value}'"

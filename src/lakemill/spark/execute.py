@@ -17,17 +17,26 @@ from typing import cast
 import sqlglot
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as t
 from sqlglot import exp
 
 from lakemill.core import dialect
 from lakemill.core.algebra import WEIGHT, End, Node, at, leaf, sql
 from lakemill.core.clock import NOW, bound, with_parameter
 from lakemill.core.delta import Delta
-from lakemill.core.schema import Column
+from lakemill.core.ranges import Use, uses
+from lakemill.core.schema import Column, quote_spark
 from lakemill.spark import types
+from lakemill.spark.ends import Ends, ends_of, read_ends, within
 
-Leaf = Callable[[int, End], DataFrame]
+Leaf = Callable[[int, End, str | None], DataFrame]
+"""A source at an end, and a condition, in Spark SQL, on the rows that are needed."""
 Types = Mapping[str, Mapping[str, str]]
+
+
+LEAST_BYTES = 4 << 20
+"""Of a source: below, to ask for the range of the keys costs more than to read it all."""
+_ORDERED_TYPES = (t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.DateType)
 
 
 class Execution:
@@ -38,20 +47,26 @@ class Execution:
         spark: SparkSession,
         leaves: Leaf,
         types: Sequence[Mapping[str, str]],
+        sizes: Sequence[int],
         output: Sequence[Column],
         clock: Mapping[str, datetime | None],
     ) -> None:
-        """``types``: the columns of each source with DuckDB's types; ``clock``: what now means at end a and b."""
+        """``types``: the columns of each source with DuckDB's types; ``sizes``: its bytes.
+
+        ``clock``: what now means at end a and at end b.
+        """
         self._spark, self._leaves, self._output = spark, leaves, output
         self._prefix = f"lakemill_{uuid.uuid4().hex}_"
-        self._clock = clock
+        self._clock, self._bytes = clock, sizes
         self._types: dict[str, Mapping[str, str]] = {}
         for number, columns in enumerate(types):
             self._types[self._prefix + leaf(number, "a")] = columns
             self._types[self._prefix + leaf(number, "b")] = columns
             self._types[self._prefix + leaf(number, "delta")] = {**columns, WEIGHT: "BIGINT"}
         self._views: set[str] = set()
-        self._kept: list[DataFrame] = []
+        self._kept: dict[str, DataFrame] = {}
+        self._ends: dict[str, dict[str, Ends]] = {}
+        self._uses: dict[tuple[int, End], list[Use]] = {}
 
     def __enter__(self) -> Execution:
         return self
@@ -59,7 +74,7 @@ class Execution:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for frame in self._kept:
+        for frame in self._kept.values():
             frame.unpersist()
         for name in self._views:
             self._spark.catalog.dropTempView(self._prefix + name)
@@ -67,10 +82,11 @@ class Execution:
     # ------------------------------------------------------------ what is asked
     def delta(self, delta: Delta) -> DataFrame:
         """The signed rows: the table's columns and ``__weight``."""
+        self._uses = uses([*(step.tree for step in delta.steps), delta.tree])
         for step in delta.steps:
             query = sqlglot.parse_one(step.sql, dialect="duckdb")
             keys = self._run(query).persist()
-            self._kept.append(keys)
+            self._kept[step.name] = keys
             self._types[self._prefix + step.name] = dialect.output_types(self._own(query), self._types)
             self._add(step.name, keys)
         return self._fitted(self._run(sqlglot.parse_one(delta.sql, dialect="duckdb")), weighed=True)
@@ -107,8 +123,34 @@ class Execution:
 
     def _need(self, name: str) -> None:
         if name not in self._views:
-            number, _, end = name.removeprefix("source").partition("_")
-            self._add(name, self._leaves(int(number), cast("End", end)))
+            source, _, end = name.removeprefix("source").partition("_")
+            number, at_end = int(source), cast("End", end)
+            self._add(name, self._leaves(number, at_end, self._needed(number, at_end)))
+
+    def _needed(self, number: int, end: End) -> str | None:
+        """A condition that all rows meet which the plan asks of a leaf, from the ranges of the keys computed so far."""
+        found = self._uses.get((number, end), [])
+        if end == "delta" or not found or self._bytes[number] < LEAST_BYTES:
+            return None
+        parts = []
+        for use in found:
+            ranges = {own: self._range(step, key) for own, step, key in use if step in self._kept}
+            parts.append(within(ranges))
+        return " OR ".join(f"({part})" for part in dict.fromkeys(parts)) if None not in parts else None
+
+    def _range(self, step: str, key: str) -> Ends:
+        """Of one key of a step; a step is asked once, for all of its keys that have an order."""
+        if step not in self._ends:
+            ordered = [
+                field.name for field in self._kept[step].schema.fields if isinstance(field.dataType, _ORDERED_TYPES)
+            ]
+            row = (
+                self._kept[step].agg(*ends_of([F.col(quote_spark(name)) for name in ordered])).collect()[0]
+                if ordered
+                else ()
+            )
+            self._ends[step] = dict(zip(ordered, read_ends(row), strict=True))
+        return self._ends[step].get(key)
 
     def _add(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(self._prefix + name)

@@ -143,6 +143,8 @@ def explained_write() -> Iterator[None]:
         raise _explained(error) from error
 
 
+_IN_A_QUERY = "LAKEMILL_VALUE: "
+"""Marks what a query itself refuses to compute, as DuckDB would (``core/value``)."""
 _VALUE_ERRORS = ("CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_INVALID_INPUT", "ARITHMETIC_OVERFLOW")
 
 
@@ -151,6 +153,9 @@ def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
     if REFUSED in text:
         told = text[text.index(REFUSED) + len(REFUSED) + 2 :].splitlines()[0].partition(" SQLSTATE")[0]
         return WrongType(told, remedy="change these values, or the column's type")
+    if _IN_A_QUERY in text:
+        told = text[text.index(_IN_A_QUERY) + len(_IN_A_QUERY) :].splitlines()[0].partition(" SQLSTATE")[0]
+        return WrongType(f"a value of the query can't be computed: {told}", remedy="change the value, or try_cast it")
     for condition in _VALUE_ERRORS:
         if condition in text:
             line = next(line for line in text.splitlines() if condition in line)

@@ -283,6 +283,16 @@ def rename(where: Executor, table: DynamicTable, to: QualifiedName) -> None:
         raise TableExists(f"there is a dynamic table {to} already", remedy="choose another name") from error
 
 
+def reword(where: Executor, table: DynamicTable, query: str, resolved: str, supplier: int, to: QualifiedName) -> None:
+    """The current definition with a supplier's new name in it; it means what it meant, so it is no new version."""
+    key = {"dynamic_id": table.id, "version": table.definition_version}
+    with transaction(where):
+        require_definition(where, table.id, table.definition_version)
+        where.execute(QUERIES["reword"].compose(), key | {"query": query, "resolved_query": resolved})
+        named = {"supplier_id": supplier, "schema": to.schema, "name": to.name}
+        where.execute(QUERIES["reword_source"].compose(), key | named)
+
+
 def drop(where: Executor, dynamic_ids: Sequence[int]) -> None:
     """All of these at once; refused while another dynamic table reads one of them."""
     values = {"dynamic_ids": list(dynamic_ids)}

@@ -82,6 +82,16 @@ RETURNING d.dynamic_id;
 -- a new name; those who read the table know it by its id
 UPDATE lakemill.dynamic_tables SET schema_name = %(schema)s, table_name = %(name)s WHERE dynamic_id = %(dynamic_id)s;
 
+-- name: reword
+-- the same definition in other words: a table that it reads has a new name
+UPDATE lakemill.definitions SET query = %(query)s, resolved_query = %(resolved_query)s
+WHERE dynamic_id = %(dynamic_id)s AND version = %(version)s;
+
+-- name: reword_source
+-- what the query calls a supplier by now
+UPDATE lakemill.sources SET schema_name = %(schema)s, table_name = %(name)s
+WHERE dynamic_id = %(dynamic_id)s AND version = %(version)s AND supplier_id = %(supplier_id)s;
+
 -- name: lock_tables
 -- nobody changes these, and nobody can begin to read them, until the transaction ends
 SELECT dynamic_id, definition_version FROM lakemill.dynamic_tables WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[])
