@@ -98,7 +98,8 @@ REFUSED = {
     "count(DISTINCT s) OVER (PARTITION BY i)": ("DISTINCT", "subquery"),
     "sum(i) OVER (ORDER BY i RANGE BETWEEN 1 PRECEDING AND CURRENT ROW)": ("frame", "ROWS"),
     "sum(i) OVER (ORDER BY i ROWS BETWEEN b PRECEDING AND CURRENT ROW)": ("frame", "ROWS"),
-    "sum(i) OVER (PARTITION BY l)": ("INTEGER[]", "parts"),
+    "sum(i) OVER (ORDER BY l)": ("INTEGER[]", "parts"),
+    "sum(i) OVER (PARTITION BY n)": ("TIMESTAMP_NS", "parts"),
     "lag(s, i) OVER (ORDER BY b)": ("constant", "number"),
     "row_number()": ("OVER", "OVER"),
     "l[i]": ("l[i]", "constant"),
@@ -111,8 +112,9 @@ REFUSED = {
 QUERIES = {
     "SELECT i FROM v USING SAMPLE 10": ("sample", "without"),
     "SELECT * FROM (PIVOT v ON o USING sum(i))": ("", ""),
-    "SELECT DISTINCT l FROM v": ("INTEGER[]", "parts"),
-    "SELECT l FROM v UNION SELECT l FROM v": ("INTEGER[]", "parts"),
+    "SELECT DISTINCT n FROM v": ("TIMESTAMP_NS", "parts"),
+    "SELECT n FROM v UNION SELECT n FROM v": ("TIMESTAMP_NS", "parts"),
+    "SELECT DISTINCT ON (i) i, s FROM v": ("DISTINCT ON", "ORDER BY"),
     "SELECT i FROM v UNION ALL SELECT s FROM v": ("VARCHAR", "cast"),
     "SELECT i FROM v UNION ALL BY NAME SELECT i FROM v": ("BY NAME", "order"),
     "WITH RECURSIVE c AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM c WHERE x < 3) SELECT x FROM c": (

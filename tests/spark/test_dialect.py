@@ -232,6 +232,7 @@ def _hashable(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
         "NaN" if isinstance(value, float) and math.isnan(value)
         else float(f"{value:.12g}") + 0.0 if isinstance(value, float)
+        else repr(value) if isinstance(value, list | dict)
         else value
         for value in row
     )  # fmt: skip

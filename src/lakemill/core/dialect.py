@@ -162,18 +162,36 @@ class _Queries:
             parts.append(f"HAVING {inside.condition(having.this)}")
         shown = Scope([*scope.relations], scope.outer)
         shown.relations.insert(0, ("", {fold(name): (name, type_) for name, type_ in columns.items()}))
+        if (kept := self._kept(select, inside, shown)) is not None:
+            inner = " ".join(["SELECT", ", ".join([*items, f"{kept} AS `__kept`"]), *parts])
+            parts, items = [f"FROM ({inner}) WHERE `__kept`"], [quote(name) for name in columns]
+            if select.args.get("limit") or select.args.get("offset"):  # what stands around it sees the output only
+                shown = Scope([shown.relations[0]])
         word = "SELECT"
-        if (distinct := select.args.get("distinct")) is not None:
-            if distinct.args.get("on") is not None:
-                raise Refused(distinct, "DISTINCT ON needs an order here", "use row_number() and QUALIFY")
+        if (distinct := select.args.get("distinct")) is not None and distinct.args.get("on") is None:
             for type_ in columns.values():
                 _check_key(type_, select)
             word = "SELECT DISTINCT"
-        if (qualify := select.args.get("qualify")) is not None:
-            kept = Expressions(shown, self.query).condition(qualify.this)
-            inner = " ".join(["SELECT", ", ".join([*items, f"{kept} AS `__kept`"]), *parts])
-            parts, items = [f"FROM ({inner}) WHERE `__kept`"], [quote(name) for name in columns]
         return " ".join([word, ", ".join(items), *parts]) + self._top(select, shown), columns
+
+    def _kept(self, select: exp.Select, inside: Expressions, shown: Scope) -> str | None:
+        """The condition of QUALIFY, or of DISTINCT ON: the first row of each key in the query's order."""
+        qualify, distinct = select.args.get("qualify"), select.args.get("distinct")
+        on = distinct.args.get("on") if distinct is not None else None
+        if on is None:
+            return None if qualify is None else inside.condition(qualify.this)
+        order = select.args.get("order")
+        if qualify is not None or order is None or select.args.get("group") is not None:
+            raise Refused(distinct, "this DISTINCT ON has no one answer", "add an ORDER BY that leaves no ties")
+        named = {fold(item.alias_or_name): item.unalias() for item in select.expressions}
+
+        def meant(node: Expr) -> Expr:
+            known = isinstance(node, exp.Column) and not node.table and named.get(fold(node.name))
+            return known.copy() if isinstance(known, exp.Expr) else node
+
+        keys = ", ".join(inside.grouped(meant(key)).sql for key in on.expressions)
+        places = ", ".join(inside.ordered(item.copy().transform(meant)) for item in order.expressions)
+        return f"(row_number() OVER (PARTITION BY {keys} ORDER BY {places}) = 1)"
 
     def _items(self, select: exp.Select, inside: Expressions) -> tuple[list[str], Columns]:
         items: list[str] = []
@@ -229,10 +247,13 @@ class _Queries:
         return "GROUP BY " + ", ".join(one(part) for part in parts)
 
     def _top(self, query: Expr, scope: Scope) -> str:
+        """ORDER BY, LIMIT and OFFSET; without the last two, an order means nothing in a table."""
         inside = Expressions(scope, self.query)
         parts = []
         if (order := query.args.get("order")) is not None:
-            parts.append("ORDER BY " + ", ".join(inside.ordered(item) for item in order.expressions))
+            places = ", ".join(inside.ordered(item) for item in order.expressions)
+            if query.args.get("limit") or query.args.get("offset"):
+                parts.append(f"ORDER BY {places}")
         for name in ("limit", "offset"):
             if (given := query.args.get(name)) is not None:
                 value = inside.value(given.expression)
@@ -315,7 +336,7 @@ def _element(value: Value, place: Expr) -> Type:
 
 
 def _check_key(type_: Type, place: Expr) -> None:
-    if not t.comparable(type_):
+    if not t.groupable(type_):
         raise Refused(place, f"{type_} is not compared alike in both engines", "leave it out, or take its parts")
 
 

@@ -193,6 +193,13 @@ def comparable(type_: Type) -> bool:
     return type_.name in _COMPARED
 
 
+def groupable(type_: Type) -> bool:
+    """Whether both engines have the same values for equal, NULLs included; not which is the larger."""
+    if type_.name in ("LIST", "STRUCT"):
+        return all(groupable(inner) for _, inner in type_.fields)
+    return comparable(type_) or type_.name == "JSON"
+
+
 def literal_type(value: int) -> Type:
     """The type of an integer constant on its own."""
     for name in ("INTEGER", "BIGINT"):
@@ -233,6 +240,8 @@ def common(one: Type, other: Type) -> Type | None:
     times = ("DATE", "TIMESTAMP", "TIMESTAMPTZ")
     if one.name in times and other.name in times:
         return max(one, other, key=lambda type_: times.index(type_.name))
+    if one.name == other.name == "LIST" and NULL in (one.element, other.element):  # [NULL] is a list of anything
+        return other if one.element == NULL else one
     return None
 
 

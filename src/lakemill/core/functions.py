@@ -205,8 +205,7 @@ def _array(call: Call) -> Value:
     if not call.args:
         raise call.refuse("an empty list has no type", "leave it out, or write NULL with a cast")
     values = unified(call.args, call.node)
-    element = t.INTEGER if values[0].type == t.NULL else values[0].type
-    return Value(f"array({', '.join(value.sql for value in values)})", t.list_of(element))
+    return Value(f"array({', '.join(value.sql for value in values)})", t.list_of(values[0].type))
 
 
 def _contains(call: Call) -> Value:

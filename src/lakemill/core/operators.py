@@ -176,7 +176,8 @@ def compared(sign: str) -> Rule:
                 sides = [value.sql if value is date else str(value.date) for value in (one, other)]
                 return Value(f"({sides[0]} {sign} {sides[1]})", t.BOOLEAN)
         left, right = unified(call.args, call.node)
-        check_comparable(call, left.type)
+        if sign != "<=>" or not t.groupable(left.type):
+            check_comparable(call, left.type)
         return Value(f"({left.sql} {sign} {right.sql})", t.BOOLEAN)
 
     return rule

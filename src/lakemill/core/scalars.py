@@ -258,7 +258,7 @@ class Expressions:
         distinct = isinstance(inner, exp.Distinct)
         value = self.value(inner.expressions[0] if distinct else inner)
         keys = [
-            Key(self.grouped(item.this).sql, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
+            Key(self.sortable(item.this).sql, bool(item.args.get("desc")), bool(item.args.get("nulls_first")))
             for item in node.this.expressions
         ]
         rest = [self.value(node.args["separator"])] if node.args.get("separator") is not None else []
@@ -314,17 +314,23 @@ class Expressions:
 
     # ------------------------------------------------------------ keys
     def grouped(self, node: Expr) -> Value:
-        """A key of GROUP BY, PARTITION BY or ORDER BY: of a type that both engines compare alike."""
+        """A key of GROUP BY or PARTITION BY: of a type that both engines find equal alike."""
+        value = self.value(node)
+        if not t.groupable(value.type):
+            raise Refused(node, f"{value.type} is not compared alike in both engines", "use its parts as keys")
+        return value
+
+    def sortable(self, node: Expr) -> Value:
         value = self.value(node)
         if not t.comparable(value.type):
-            raise Refused(node, f"{value.type} is not compared alike in both engines", "use its parts as keys")
+            raise Refused(node, f"{value.type} is not ordered alike in both engines", "order by its parts")
         return value
 
     def ordered(self, node: Expr) -> str:
         """An item of ORDER BY, with the place of NULLs said: the engines' defaults differ."""
         inner = node.this if isinstance(node, exp.Ordered) else node
         direction = "DESC" if node.args.get("desc") else "ASC"
-        return f"{self.grouped(inner).sql} {direction} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
+        return f"{self.sortable(inner).sql} {direction} NULLS {'FIRST' if node.args.get('nulls_first') else 'LAST'}"
 
     # ------------------------------------------------------------ subqueries
     def _exists(self, node: Expr) -> Value:
