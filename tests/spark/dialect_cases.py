@@ -131,7 +131,7 @@ chr(9) || 'tab' ;; 'xyxabcxyx' ;; '123' ;; '-45' ;; '3.75' ;; '2020-02-29' ;; 't
         "VARCHAR",
         "VARCHAR",
         each(r"""
-'' ;; '2020-02-29' ;; '2020-1-5' ;; '2020-02-30' ;; '1582-10-10' ;; '0001-01-01' ;; '--'
+'' ;; '2020-02-29' ;; '2020-1-5' ;; '2020-02-30' ;; '1582-10-10' ;; '0001-01-01' ;; '--' ;; 'abc' ;; 'x2020-01-01'
 """),
     ),
     "s7": (
@@ -205,16 +205,39 @@ chr(9) || 'tab' ;; 'xyxabcxyx' ;; '123' ;; '-45' ;; '3.75' ;; '2020-02-29' ;; 't
 
 
 def rows(count: int, seed: int = 7) -> list[list[str]]:
-    """Rows of SQL values: at first every awkward value once, then mixed, a tenth of them NULL; the first all NULL."""
+    """Rows of SQL values: one all NULL, every awkward value once, then mixed with random ones, some NULL."""
     random = Random(seed)
     found = [["NULL"] * len(COLUMNS)]
     for number in range(count - 1):
         row = []
-        for _, _, values in COLUMNS.values():
-            value = values[number % len(values)] if number < 40 else random.choice(values)
-            row.append("NULL" if number >= 40 and random.random() < 0.1 else value)
+        for name, (type_, _, values) in COLUMNS.items():
+            if number < 40:
+                row.append(values[number % len(values)])
+            else:
+                awkward = random.choice(values)
+                row.append(random.choice(["NULL", awkward, awkward, anything(name, type_, random)]))
         found.append(row)
     return found
+
+
+def anything(name: str, type_: str, random: Random) -> str:
+    if type_ in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UINTEGER", "UBIGINT"):
+        return str(random.choice((random.randrange(128), -random.randrange(128) if type_[0] != "U" else 5)))
+    if type_.startswith("DECIMAL"):
+        return f"{random.uniform(-999, 999):.4f}"
+    if type_ in ("DOUBLE", "FLOAT"):
+        return repr(random.choice((random.uniform(-9, 9), random.gauss(0, 1e9), random.randrange(-999, 999) / 8)))
+    if name in ("s1", "s2"):
+        return "'" + "".join(random.choice("aabbcX,.%_ \\1$äßΣ🦆\n\t") for _ in range(random.randrange(9))) + "'"
+    day = f"{random.randrange(1, 9999):04}-{random.randrange(1, 13):02}-{random.randrange(1, 29):02}"
+    time = f"{random.randrange(24):02}:{random.randrange(60):02}:{random.randrange(60):02}.{random.randrange(10**6):06}"
+    words = {
+        "DATE": f"'{day}'",
+        "TIMESTAMP": f"'{day} {time}'",
+        "TIMESTAMPTZ": f"'{day} {time}+00'",
+        "TIME": f"'{time}'",
+    }
+    return words.get(type_, "NULL")
 
 
 SIGNS = ("+", "-", "*", "/", "//", "%")

@@ -33,8 +33,8 @@ _PERHAPS = {
     "DECIMAL": r"^[^0-9a-zA-Z]*[0-9][0-9eE_.+\\s-]*$",
     "floating": r"^[^0-9a-zA-Z]*([0-9][0-9eE_.+\\s-]*|[iInN].*)$",
     "BOOLEAN": "^[tTfFyYnNoO01].*",
-    "DATE": r"[0-9]|[a-zA-Z]",
-    "TIMESTAMP": r"[0-9]|[a-zA-Z]",
+    "DATE": r"^\\s*-?([0-9]|[eE][pP]|[iI][nN])",  # epoch and infinity are words that DuckDB knows
+    "TIMESTAMP": r"^\\s*-?([0-9]|[eE][pP]|[iI][nN])",
 }
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ISO_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
