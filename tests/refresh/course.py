@@ -25,7 +25,7 @@ from tests.core.test_delta import QUERIES, SCHEMA, row
 
 TABLES = tuple(SCHEMA["main"])
 CORPUS = {**QUERIES, "using": "SELECT k, v, w FROM r JOIN s USING (k)"}  # a table can't have two columns of one name
-CLOCK = ("current_timestamp", "current_date", "localtimestamp")
+CLOCK = ("now()", "current_timestamp", "current_date", "localtimestamp")
 
 
 class Wrong(AssertionError):
