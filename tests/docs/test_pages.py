@@ -1,7 +1,8 @@
-"""What the pages show works: each page is walked from top to bottom, its commands and its Python run as written.
+"""What the pages show works: each page is walked from top to bottom, its commands, SQL and Python run as written.
 
-A block marked ``sh`` or ``python`` is run; ``sh skip`` needs what a test has not. One page is one reader: a folder, a
-database, one Python. `docs/how-to/s3.md` has a test of its own, next to the S3 server.
+A block marked ``sh`` or ``python`` is run, one marked ``sql`` by `lakemill sql`; ``sh skip`` needs what a test has not.
+One page is one reader: a folder, a database, one Python. `docs/how-to/s3.md` has a test of its own, next to the S3
+server; pages that are written from the code have `test_reference.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from typing import Any
 import pytest
 
 from lakemill.cli.main import run
+from lakemill.cli.reference import NOTE
 from lakemill.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-RUN = [page for page in PAGES if re.search(r"^```(sh|python)$", page.read_text("utf-8"), re.MULTILINE)]
-RUN = [page for page in RUN if "reference" not in page.parts and page.name != "s3.md"]
+RUN = [page for page in PAGES if re.search(r"^```(sh|sql|python)$", page.read_text("utf-8"), re.MULTILINE)]
+RUN = [page for page in RUN if NOTE not in page.read_text("utf-8") and page.name != "s3.md"]
 
 
 def blocks(page: Path, *languages: str) -> Iterator[tuple[str, str]]:
@@ -42,10 +44,12 @@ def test_what_a_page_shows(
     monkeypatch.setenv("LAKEMILL_LAKE__POSTGRES", database)  # a page's `init` would start a server of its own
     names: dict[str, Any] = {}
     try:
-        for language, text in blocks(page, "sh", "python"):
+        for language, text in blocks(page, "sh", "sql", "python"):
             if language == "python":
                 with redirect_stdout(io.StringIO()):
                     exec(compile(text, str(page), "exec"), names)
+            elif language == "sql":
+                assert run(["sql", text]) == 0, text
             else:
                 for line in text.splitlines():
                     _shell(line, tmp_path, monkeypatch)
