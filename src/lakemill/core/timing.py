@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakemill.core.changes import COMPACTIONS, FLUSHES, INSERTS, SHAPES
+from lakemill.core.changes import COMPACTIONS, DELETES, FLUSHES, INSERTS, SHAPES
 from lakemill.errors import DeleteInDoubt
 
 # A delete whose transaction spans one of these on its table would have been refused by the extension.
@@ -92,12 +92,15 @@ def possible_commits(stamps: Sequence[int], index: int, data: WrittenBy, delete:
     if delete.exact and not by_writer:
         end = min(end, writer - 1)
     possible = {stamp} if inlined[index] else set()  # a flushed inlined delete carries its true commit
+    spanned: frozenset[str] = frozenset()
     for commit in range(stamp, end + 1):
         found = labels.at(commit)
-        if found is None or ("deleted_from_table" in found and not (found & FLUSHES)):
+        refused = found and found & INSERTS and spanned & DELETES  # an insert over another's delete
+        if found is None or ("deleted_from_table" in found and not (found & FLUSHES) and not refused):
             possible.add(commit)
         if found is not None and found & _EXCLUDES_OPEN_DELETE:
             break
+        spanned |= found or frozenset()
     return possible or {stamp, max(end, stamp)}
 
 
