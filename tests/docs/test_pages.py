@@ -1,6 +1,7 @@
 """What the pages show works: each page is walked from top to bottom, its commands, SQL and Python run as written.
 
 A block marked ``sh`` or ``python`` is run, one marked ``sql`` by `lakemill sql`; ``sh skip`` needs what a test has not.
+``sql refused`` and ``sql full`` hold queries of dynamic tables, a line each, with the code that they get.
 One page is one reader: a folder, a database, one Python. `docs/how-to/s3.md` has a test of its own, next to the S3
 server; pages that are written from the code have `test_reference.py`.
 """
@@ -8,6 +9,7 @@ server; pages that are written from the code have `test_reference.py`.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
@@ -44,12 +46,15 @@ def test_what_a_page_shows(
     monkeypatch.setenv("LAKEMILL_LAKE__POSTGRES", database)  # a page's `init` would start a server of its own
     names: dict[str, Any] = {}
     try:
-        for language, text in blocks(page, "sh", "sql", "python"):
+        for language, text in blocks(page, "sh", "sql", "sql refused", "sql full", "python"):
             if language == "python":
                 with redirect_stdout(io.StringIO()):
                     exec(compile(text, str(page), "exec"), names)
             elif language == "sql":
                 assert run(["sql", text]) == 0, text
+            elif language.startswith("sql "):
+                for line in text.splitlines():
+                    _judged(line, refused=language == "sql refused")
             else:
                 for line in text.splitlines():
                     _shell(line, tmp_path, monkeypatch)
@@ -73,6 +78,24 @@ def _shell(line: str, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             subprocess.run(["make", "-n", "-C", ROOT, *targets], check=True, capture_output=True)
         case _:
             pytest.fail(f"a test can't run this; mark its block `sh skip`: {line}")
+
+
+def _judged(line: str, refused: bool) -> None:
+    query, _, code = line.rpartition(" -- ")
+    told = io.StringIO()
+    with redirect_stdout(told):
+        left = run(["validate", f"CREATE DYNAMIC TABLE x TARGET_LAG = '1 day' AS {query}", "--format", "json"])
+    found = json.loads(told.getvalue())
+    assert found["valid"] is not refused, line
+    assert (left != 0) is refused, line
+    assert code in told.getvalue(), f"{line}: {told.getvalue()}"
+
+
+def test_every_reason_of_a_refresh_is_explained() -> None:
+    page = (ROOT / "docs" / "explanation" / "refreshing.md").read_text("utf-8")
+    for module in sorted((ROOT / "src" / "lakemill").glob("*/*.py")):
+        for code in re.findall(r"\b(?:Reason|NotIncremental)\(\s*\"([A-Z_]+)\"", module.read_text("utf-8")):
+            assert f"`{code}`" in page, f"{module.name}: {code}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
