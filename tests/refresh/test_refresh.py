@@ -234,6 +234,8 @@ def test_a_first_load_that_fails_leaves_nothing(mill: Mill) -> None:
         ("SELECT id FROM r AT (VERSION => 1)", BadStatement, None),
         ("SELECT md5_number(name) AS x FROM r", UnsupportedSql, None),
         ("SELECT id FROM loop", Cycle, None),
+        ("SELECT id FROM r WHERE name ~ 'n'", BadStatement, "line 1, column 107"),
+        ("SELECT 'open FROM r", BadStatement, None),
         ("SELECT id FROM r LIMIT 3", BadStatement, None),
         ("SELECT DISTINCT ON (k) id FROM r", BadStatement, None),
     ],

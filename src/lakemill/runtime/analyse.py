@@ -117,15 +117,23 @@ def shape_of(
 def parse_query(text: str, at: Position, file: str | None) -> exp.Query:
     try:
         found = sqlglot.parse(text, dialect="duckdb")
-    except ParseError as error:
-        first = error.errors[0] if error.errors else {}
+    except SqlglotError as error:
+        first = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
         lines = text.split("\n")
         line, column = int(first.get("line") or 1), int(first.get("col") or 1)
         offset = sum(len(one) + 1 for one in lines[: line - 1]) + column - 1
         place = at.within(text, min(offset, len(text))).place(file)
-        raise BadStatement(f"the query can't be read: {first.get('description') or error}", place=place) from error
+        told = first.get("description") or _first_line(error)
+        raise BadStatement(f"the query can't be read: {told}", place=place) from error
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise BadStatement("a dynamic table needs one SELECT", place=at.place(file))
+    for token in sqlglot.tokenize(text, dialect="duckdb"):
+        if token.text == "~" and token.token_type is not sqlglot.TokenType.STRING:  # sqlglot takes it for regexp_matches
+            raise BadStatement(
+                "DuckDB's ~ matches the whole text",
+                remedy="write regexp_full_match, or regexp_matches",
+                place=at.within(text, token.start).place(file),
+            )
     for table in found[0].find_all(exp.Table):
         if table.args.get("version") or table.args.get("when"):
             raise BadStatement(
