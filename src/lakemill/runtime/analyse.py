@@ -128,7 +128,8 @@ def parse_query(text: str, at: Position, file: str | None) -> exp.Query:
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise BadStatement("a dynamic table needs one SELECT", place=at.place(file))
     for token in sqlglot.tokenize(text, dialect="duckdb"):
-        if token.text == "~" and token.token_type is not sqlglot.TokenType.STRING:  # sqlglot takes it for regexp_matches
+        # sqlglot takes it for regexp_matches
+        if token.text == "~" and token.token_type is not sqlglot.TokenType.STRING:
             raise BadStatement(
                 "DuckDB's ~ matches the whole text",
                 remedy="write regexp_full_match, or regexp_matches",
