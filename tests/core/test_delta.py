@@ -285,6 +285,8 @@ def test_only_used_columns_are_read(query: str, expected: dict[int, set[str]]) -
             "CORRELATED_SUBQUERY",
         ),
         ("SELECT id FROM r WHERE v > 1 OR k NOT IN (SELECT k FROM s)", "SUBQUERY_PREDICATE"),
+        ("SELECT id, k IN (SELECT k FROM s) AS known FROM r", "SUBQUERY_PREDICATE"),
+        ("SELECT id FROM r WHERE (k, v) IN (SELECT k, w FROM s)", "ROW_IN_SUBQUERY"),
         (
             "SELECT id, k IN (SELECT k FROM s) AS known FROM r WHERE NOT (k IN (SELECT k FROM s) OR v > 1)",
             "SUBQUERY_PREDICATE",

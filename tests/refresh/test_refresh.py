@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -30,7 +31,7 @@ from lakemill.lake import duck
 from lakemill.lake.tables import build_generation
 from lakemill.runtime import dynamic, point, refresh, verify
 from lakemill.runtime.claiming import claimed
-from lakemill.store import definitions, history, pins
+from lakemill.store import definitions, history, pins, versions
 from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
 from tests.conftest import MakeLake
@@ -166,6 +167,27 @@ def test_a_clock_without_a_change_still_moves(mill: Mill) -> None:
     assert mill.refresh("today").action is Action.FULL
 
 
+def test_a_consumer_of_a_clocked_table(mill: Mill) -> None:
+    mill.create("past", "SELECT id FROM r WHERE TIMESTAMP '2026-01-01' < now()")
+    mill.create("n", "SELECT id % 2 AS odd, count(*) AS n FROM past GROUP BY id % 2")
+    assert mill.refresh("past", "n").outcome is Outcome.SUCCEEDED
+    mill.tell("INSERT INTO r VALUES (77, 1, 1, 'x')")
+    assert did(mill.refresh("past", "n"))[0] is Action.KEYS
+
+
+def test_what_came_and_went_between_two_refreshes_is_not_claimed(mill: Mill) -> None:
+    mill.create("copy", "SELECT id FROM r")
+    mill.create("n", "SELECT id % 2 AS odd, count(*) AS n FROM copy GROUP BY id % 2")
+    mill.tell("INSERT INTO r VALUES (77, 1, 1, 'x')")
+    between = mill.lake.snapshot().id
+    mill.tell("DELETE FROM r WHERE id = 77")
+    assert mill.refresh("copy", "n").outcome is Outcome.SUCCEEDED
+    for name in ("copy", "n"):
+        table = definitions.get(mill.lake.conn, parse_name(name))
+        assert versions.version_at(mill.lake.conn, table.id, between) is None
+        assert versions.version_at(mill.lake.conn, table.id, between + 1) is not None
+
+
 # ---------------------------------------------------------------- the past can't be used
 def test_a_foreign_write_is_undone(mill: Mill) -> None:
     mill.create("copy", "SELECT id, k FROM r")
@@ -209,9 +231,91 @@ def test_strict_fails_instead(mill: Mill) -> None:
     failed = mill.refresh("copy")
     assert (failed.outcome, failed.error_code) == (Outcome.FAILED, "STRICT_REFUSED")
 
+    assert mill.refresh("copy").error_code == "STRICT_REFUSED", "not only once"
+    assert did(mill.refresh("copy", full=True))[0] is Action.REINITIALIZE
+
+
+def test_names_change_hands(mill: Mill) -> None:
+    """DuckLake labels a RENAME as a creation, which names no table."""
+    mill.create("copy", "SELECT k, w FROM s")
+    mill.tell("CREATE TABLE other (k INTEGER, w INTEGER)", "INSERT INTO other VALUES (7, 7)")
+    mill.tell("ALTER TABLE s RENAME TO gone", "ALTER TABLE other RENAME TO s")
+    assert did(mill.refresh("copy")) == (Action.REINITIALIZE, "TABLE_REPLACED")
+    assert mill.rows("FROM copy") == [(7, 7)]
+    mill.tell("ALTER TABLE copy RENAME TO mine")
+    assert did(mill.refresh("copy")) == (Action.REINITIALIZE, "FOREIGN_WRITE")
+    assert mill.rows("FROM copy") == mill.rows("FROM mine") == [(7, 7)]
+    mill.tell("ALTER TABLE s RENAME TO away")
+    assert mill.refresh("copy").error_code == "UNKNOWN_TABLE"
+
+
+def test_a_view_over_other_tables(mill: Mill) -> None:
+    mill.tell("CREATE VIEW v AS SELECT k FROM r")
+    mill.create("ks", "SELECT k FROM v")
+    mill.tell("CREATE OR REPLACE VIEW v AS SELECT k FROM s UNION ALL SELECT 77 AS k FROM r WHERE id = 1")
+    mill.tell("DELETE FROM ks WHERE k = 3")  # which must not hide that the view is another one
+    assert did(mill.refresh("ks")) == (Action.REINITIALIZE, "FOREIGN_WRITE")
+    assert mill.rows("SELECT count(*), max(k) FROM ks") == [(9, 77)]
+
+
+def test_a_foreign_write_that_was_right_counts_from_there(mill: Mill) -> None:
+    mill.create("copy", "SELECT k, w FROM s")
+    mill.create("n", "SELECT k, count(*) AS n FROM copy GROUP BY k")
+    mill.tell("INSERT INTO copy VALUES (100, 100)", "INSERT INTO s VALUES (100, 100)")
+    assert counts(mill.refresh("copy", "n")) == (1, 0)
+    assert mill.rows("SELECT n FROM n WHERE k = 100") == [(1,)]
+
+
+def test_somebody_elses_table_is_not_taken(mill: Mill) -> None:
+    mill.create("late", "SELECT id FROM r", "INITIALIZE = ON_SCHEDULE")
+    mill.tell("CREATE TABLE late AS SELECT 'precious' AS x")
+    assert mill.refresh("late").error_code == "NAME_TAKEN"
+    assert mill.rows("FROM late") == [("precious",)]
+
+
+# ---------------------------------------------------------------- floats and other types
+def test_floats_are_found_bit_by_bit(mill: Mill) -> None:
+    mill.tell(
+        "CREATE TABLE f AS SELECT unnest(['5', '6', '7', 'nan', 'inf', '-inf', '8', '9'])::DOUBLE AS x",
+        "INSERT INTO f SELECT 1763236127 + i / 10 FROM range(10) t(i)",
+    )
+    mill.create("fs", "SELECT x FROM f")
+    for gone in ("isnan(x)", "x = '-inf'", "x = 1763236127.7", "x IN (1763236127.8, 1763236127.9)"):
+        mill.tell(f"DELETE FROM f WHERE {gone}")
+        assert did(mill.refresh("fs"))[0] is Action.DELTA
+        assert not mill.rows(f"FROM fs WHERE {gone}")
+
+
+def test_a_sum_in_another_order_is_found_or_computed_whole(mill: Mill) -> None:
+    mill.tell("CREATE TABLE f (g INTEGER, x DOUBLE)")
+    for part in range(4):
+        mill.tell(f"INSERT INTO f SELECT i % 2, i * 0.1 + {part} / 3 FROM range(50) t(i)")
+    mill.create("sums", "SELECT g, sum(x) AS s, count(*) AS n FROM f GROUP BY g")
+    mill.tell("CALL ducklake_merge_adjacent_files('lake')", "INSERT INTO f VALUES (0, 0.7), (1, 0.3)")
+    assert did(mill.refresh("sums"))[0] in (Action.KEYS, Action.FULL)
+    assert mill.rows("SELECT count(*), sum(n) FROM sums") == [(2, 202)]
+
+
+def test_types_with_two_spellings_and_far_dates(mill: Mill) -> None:
+    mill.tell(
+        "CREATE TABLE w AS SELECT i AS id, TIMESTAMPTZ '2026-01-01 00:00:00+00' AS seen, {'a': i, 'b c': 'x'} AS s,"
+        " CASE WHEN i = 1 THEN DATE '20000-01-01' WHEN i = 2 THEN DATE 'infinity' END AS d FROM range(20) t(i)"
+    )
+    mill.create("ws", "SELECT id, seen, s, d FROM w")
+    before = definitions.get(mill.lake.conn, parse_name("ws")).table_id
+    mill.tell("DELETE FROM w WHERE id IN (1, 2, 3)", "INSERT INTO w SELECT * REPLACE (99 AS id) FROM w WHERE id = 4")
+    record = mill.refresh("ws")
+    assert (did(record)[0], counts(record)) == (Action.DELTA, (1, 3))
+    assert definitions.get(mill.lake.conn, parse_name("ws")).table_id == before
+
 
 # ---------------------------------------------------------------- declaring
-def test_a_first_load_that_fails_leaves_nothing(mill: Mill) -> None:
+def test_a_first_load_that_fails_leaves_nothing(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresh, "carry_out", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        mill.create("bad", "SELECT name FROM r")
+    monkeypatch.undo()
+    assert definitions.find(mill.lake.conn, parse_name("bad")) is None
     with pytest.raises(RefreshFailed, match="WRONG_TYPE"):
         mill.create("bad", "SELECT CAST(name AS INTEGER) AS n FROM r")
     assert definitions.find(mill.lake.conn, parse_name("bad")) is None
@@ -277,6 +381,15 @@ def test_create_again(mill: Mill) -> None:
     assert mill.rows("SELECT count(*), max(other) FROM t") == [(4, 2)]
 
 
+def test_another_partitioning_lays_the_table_out_anew(mill: Mill) -> None:
+    text = "CREATE OR REPLACE DYNAMIC TABLE p TARGET_LAG = '1 minute' {} AS SELECT id, k FROM r"
+    for partition, folders in (("", 0), ("PARTITION BY (k)", 10)):
+        dynamic.create(mill.lake, parse_definition(text.format(partition)))
+        mill.judge("p")
+        files = mill.rows("SELECT data_file FROM ducklake_list_files('lake', 'p')")
+        assert sum("/k=" in file for (file,) in files) == folders
+
+
 def test_rename_and_drop(mill: Mill) -> None:
     mill.create("a", "SELECT id, k FROM r")
     mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
@@ -288,6 +401,7 @@ def test_rename_and_drop(mill: Mill) -> None:
     assert did(mill.refresh("b"))[0] is Action.NO_DATA
     mill.tell("INSERT INTO r VALUES (500, 5, 5, 'x')")
     assert did(mill.refresh("c"))[0] is Action.APPEND
+    mill.tell("ALTER TABLE r ADD COLUMN extra INTEGER")
     run(mill, "ALTER DYNAMIC TABLE b SET PRIORITY = 3")
     assert did(mill.refresh("c", "b"))[0] is Action.KEYS, "who goes first is nothing to the content"
     run(mill, "DROP DYNAMIC TABLE a")

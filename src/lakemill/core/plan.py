@@ -132,7 +132,7 @@ def decide(
     """
     full_bytes = _full_bytes(shape, sizes)
     changed = frozenset(number for number, size in sizes.items() if size.changed)
-    if not changed and not clock_moved:
+    if not changed and not (clock_moved and _own_clock(shape)):
         return Plan(Action.NO_DATA, Reason("NO_CHANGE", "nothing that it reads changed"), full_bytes=full_bytes)
     if resolved.mode is RefreshMode.FULL:
         return Plan(Action.FULL, resolved.reason, full_bytes=full_bytes)
@@ -147,6 +147,11 @@ def decide(
         return Plan(Action.FULL, reason, None, cost, full_bytes, share)
     action, why = _action(shape, delta, all(sizes[number].only_inserts for number in changed))
     return Plan(action, why, delta, cost, full_bytes, share)
+
+
+def _own_clock(shape: Shape) -> bool:
+    """Whether the query itself asks for the time; a supplier that does changes its rows, or does not."""
+    return isinstance(shape, NotIncremental) or asks_for_time(shape)
 
 
 def _dearer(declared: RefreshMode, share: float, threshold: float, cost: int, full_bytes: int) -> Reason | None:

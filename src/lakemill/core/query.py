@@ -168,7 +168,7 @@ class Block:
         having, qualify = (part and part.this for part in (select.args.get("having"), select.args.get("qualify")))
         parts = [*(value for _, value in items), *(part for part in (having, qualify) if part is not None)]
         node, parts = self._aggregates(node, [self.resolve(part) for part in parts])
-        node, parts = joined(self, node, parts)
+        node, parts = joined(self, node, parts, shown=True)
         if having is not None:
             node = Filter(node, parts[len(items)])
         node, parts = self._windows(node, parts)

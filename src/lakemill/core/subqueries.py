@@ -50,6 +50,8 @@ def semi_join(block: Block, node: Node, part: Expr) -> Node | None:
         query = query.this
     right, on, values = _correlated(block, query)
     if more is not None:
+        if len(values) != 1 or isinstance(more.unnest(), exp.Tuple):
+            raise NotIncremental("ROW_IN_SUBQUERY", "write EXISTS with one equality per column", part)
         (value,) = values
         mine = block.resolve(more)
         same: Expr = exp.EQ(this=mine, expression=value)
@@ -96,14 +98,17 @@ def _opened(block: Block, select: exp.Select) -> tuple[Node, list[Expr], list[Ex
     return ordered(node), on, [inner.resolve(item.unalias()) for item in select.expressions]
 
 
-def joined(block: Block, node: Node, parts: Sequence[Expr]) -> tuple[Node, list[Expr]]:
-    """Scalar subqueries, and EXISTS and IN inside a condition, become columns by joins."""
+def joined(block: Block, node: Node, parts: Sequence[Expr], *, shown: bool = False) -> tuple[Node, list[Expr]]:
+    """Scalar subqueries, and EXISTS and IN inside a condition, become columns by joins.
+
+    ``shown``: the parts are values that somebody sees, where NULL is not the same as false.
+    """
     out = []
     for part in parts:
         holder = exp.Paren(this=part.copy())
         for predicate in list(holder.find_all(exp.Exists, exp.In)):
             if predicate.find_ancestor(exp.Query) is None and predicate.find(exp.Query):
-                node, value = _mark(block, node, predicate)
+                node, value = _mark(block, node, predicate, shown)
                 predicate.replace(value)
         for found in list(holder.find_all(exp.Subquery)):
             if found.find_ancestor(exp.Query) is None:
@@ -115,17 +120,19 @@ def joined(block: Block, node: Node, parts: Sequence[Expr]) -> tuple[Node, list[
     return node, out
 
 
-def _mark(block: Block, node: Node, predicate: Expr) -> tuple[Node, Expr]:
+def _mark(block: Block, node: Node, predicate: Expr, shown: bool) -> tuple[Node, Expr]:
     """EXISTS or IN as a value: whether the row's key is among the subquery's, by a left join with its keys."""
     above = predicate.parent
     while isinstance(above, exp.And | exp.Or | exp.Paren):
         above = above.parent
     query = predicate.this if isinstance(predicate, exp.Exists) else predicate.args.get("query")
-    if query is None or (isinstance(predicate, exp.In) and above is not None):
+    if query is None or (isinstance(predicate, exp.In) and (shown or above is not None)):
         # below a NOT or in a value, IN may be NULL, which a join does not tell from false
         raise NotIncremental("SUBQUERY_PREDICATE", "make it a condition of its own, joined by AND", predicate)
     rows, on, values = _correlated(block, query.this if isinstance(query, exp.Subquery) else query)
     if isinstance(predicate, exp.In):
+        if len(values) != 1 or isinstance(predicate.this.unnest(), exp.Tuple):
+            raise NotIncremental("ROW_IN_SUBQUERY", "write EXISTS with one equality per column", predicate)
         (value,) = values
         on = [*on, exp.EQ(this=block.resolve(predicate.this), expression=value)]
     keys, same = _key_pairs(block, node, rows, on, predicate)

@@ -97,6 +97,11 @@ class Catalog:
             raise UnknownTable(f"there is no table {schema}.{name} at snapshot {at}")
         return found
 
+    def table_id(self, schema: str, name: str, at: int) -> int | None:
+        """Which table has the name; nothing else is asked."""
+        row = self._one("table_by_name", schema=schema, name=name, at=at, root=self.data_path)
+        return None if row is None else int(row[0])
+
     def table_by_id(self, table_id: int, at: int) -> TableAt | None:
         return self._table(self._one("table_by_id", id=table_id, at=at, root=self.data_path), at)
 

@@ -227,6 +227,7 @@ class Publisher:
             conn = self._connect()
             if not conn.autocommit or conn.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
                 raise BadArgument("a publish needs a connection in autocommit mode with no transaction open")
+            conn.prepare_threshold = None  # after a ROLLBACK psycopg forgets all statements of a session, ours too
             self._find_catalog(conn)
             self._conn, self._statements, self._timeouts = conn, Statements(conn), self._limits(conn)
         return self._conn

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import sqlglot
@@ -30,7 +30,7 @@ from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.errors import BadStatement, Cycle, NotIncrementable, SqlFailed, UnknownTable, UnsupportedType
 from lakemill.lake import duck
 from lakemill.store import definitions
-from lakemill.store.definitions import OutputColumn, Resolved, Source, SourceKind
+from lakemill.store.definitions import DynamicTable, OutputColumn, Resolved, Source, SourceKind
 
 if TYPE_CHECKING:
     from lakemill.lake.catalog import Catalog
@@ -88,6 +88,16 @@ def analyse(lake: Lake, definition: Definition, at: Position = START, file: str 
     )
     _refuse_cycle(lake, definition, narrowed)
     return Analysis(definition, resolved, mode, shape, (*narrowed, *found.views), types)
+
+
+def analyse_again(lake: Lake, table: DynamicTable, definition: Definition | None = None) -> Analysis:
+    """What a declared table means by now; stars stay as they were expanded, unless a view has to be read anew."""
+    definition = definition or table.definition
+    if any(source.kind is SourceKind.VIEW for source in definitions.sources(lake.conn, table)):
+        return analyse(lake, definition)
+    names = tuple(column.name for column in table.resolved.columns)
+    found = analyse(lake, replace(definition, query=table.resolved.query, columns=names))
+    return replace(found, definition=definition)
 
 
 def shape_of(

@@ -19,8 +19,8 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.query import renamed
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
-from lakemill.errors import HasDependents, RefreshFailed, TableExists, UnknownTable
-from lakemill.runtime.analyse import Analysis, analyse
+from lakemill.errors import HasDependents, OutcomeUnknown, RefreshFailed, TableExists, UnknownTable
+from lakemill.runtime.analyse import Analysis, analyse, analyse_again
 from lakemill.runtime.refresh import refresh
 from lakemill.store import definitions, pins, versions
 from lakemill.store.definitions import DynamicTable
@@ -60,9 +60,14 @@ def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
         table = definitions.declare(lake.conn, known, definition, found.resolved, found.sources)
     records: tuple[RefreshRecord, ...] = ()
     if definition.initialize is Initialize.ON_CREATE:
-        records = refresh(lake, [table.name], trigger=Trigger.CREATION)
-        if records[-1].outcome is not Outcome.SUCCEEDED:
+        try:
+            records = refresh(lake, [table.name], trigger=Trigger.CREATION)
+        except BaseException:  # Ctrl-C too
             _undo(lake, table, known)
+            raise
+        if records[-1].outcome is not Outcome.SUCCEEDED:
+            if records[-1].error_code != OutcomeUnknown.code:  # then it may be there
+                _undo(lake, table, known)
             failed = next(record for record in records if record.outcome is not Outcome.SUCCEEDED)
             raise RefreshFailed(f"{failed.name} could not be loaded: {failed.error_code}: {failed.error_text}")
     return Created(definitions.by_id(lake.conn, table.id), records, warnings=_warned(lake, table.name))
@@ -126,7 +131,7 @@ def change(lake: Lake, statement: Change) -> DynamicTable | None:
     table = _found(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
         return None
-    return _declare(lake, table, analyse(lake, statement.apply(table.definition)))
+    return _declare(lake, table, analyse_again(lake, table, statement.apply(table.definition)))
 
 
 def rename(lake: Lake, statement: Rename) -> bool:

@@ -19,12 +19,13 @@ import sqlglot
 from sqlglot import exp
 
 from lakemill.core.graph import build_graph
+from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName
 from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
 from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.core.scan import Snapshot
 from lakemill.errors import ConflictError, InternalError, LakemillError, OutputChanged, StrictRefused, UpstreamFailed
-from lakemill.runtime.analyse import analyse, shape_of
+from lakemill.runtime.analyse import analyse_again, shape_of
 from lakemill.runtime.carry import Lost, carry_out
 from lakemill.runtime.claiming import claimed, holder
 from lakemill.runtime.window import Window, look, unchanged
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 PIN = timedelta(hours=12)
 ATTEMPTS = 3
-_SHAPES = frozenset({"VIEW_CHANGED", "COLUMNS_CHANGED", "TABLE_REPLACED"})
-"""After these the definition is analysed again."""
 _MEASURED = ("rows_in", "rows_inserted", "rows_deleted", "records_read", "bytes_read", "bytes_written", "spark_jobs")
 _NOTHING = dict.fromkeys(_MEASURED, 0)
 
@@ -66,7 +65,7 @@ def refresh(
             cause = next((failed[s.name] for s in sources if s.name in failed), None)
             if cause is not None:
                 record = _skipped(lake, table, cause, trigger, b)
-            elif table.id not in wanted and versions.version_at(lake.conn, table.id, b.id, t) is not None:
+            elif table.id not in wanted and _holds(lake, table, b, t):
                 continue
             else:
                 record = Refresh(lake, table, sources, b, t, trigger, full=full and table.id in wanted).run()
@@ -94,6 +93,11 @@ def _chain(lake: Lake, wanted: set[int]) -> list[DynamicTable]:
     names = {table.name for table in tables.values() if table.id in wanted}
     names |= {ancestor for name in list(names) for ancestor in graph.ancestors(name)}
     return [tables[name] for name in graph.order if name in names]
+
+
+def _holds(lake: Lake, table: DynamicTable, b: Snapshot, t: datetime) -> bool:
+    version = versions.version_at(lake.conn, table.id, b.id, t)
+    return version is not None and version.definition_version == table.definition_version
 
 
 def _skipped(lake: Lake, table: DynamicTable, cause: QualifiedName, trigger: Trigger, b: Snapshot) -> RefreshRecord:
@@ -197,7 +201,7 @@ class Refresh:
     def _attempt(self, held: claims.Claim) -> RefreshRecord:
         plan, window = self.planned()
         if plan.action is Action.NO_DATA:
-            return self._no_data(plan.reason)
+            return self._no_data(plan.reason, held, window)
         self.record = replace(self.record, sources=_deltas(window), rows_in=_rows_in(window))
         try:
             return carry_out(self, held, plan, window)
@@ -209,16 +213,20 @@ class Refresh:
         """The plan, with the window that it stands on."""
         with self.phase("look"):
             window = look(self.lake, self.table, self.sources, self.frontier, self.b, self.t)
-        if window.lost is not None and window.lost.code in _SHAPES:
-            self._declare_again()
+        strict = self.table.definition.strict and not self.full
+        if strict and window.lost is not None and window.lost.code != "DEFINITION_CHANGED":
+            raise StrictRefused(f"{window.lost.text}, and it is STRICT")
+        if (window.lost is not None or self.frontier is None) and self._declared_again():
+            with self.phase("look"):
+                window = replace(
+                    look(self.lake, self.table, self.sources, self.frontier, self.b, self.t), lost=window.lost
+                )
         sizes = {i: source.size for i, source in enumerate(window.sources)}
         whole = sum(size.bytes for size in sizes.values())
         if self.frontier is None:
             reason = Reason("FIRST_LOAD", "it was never loaded")
             return Plan(Action.INITIALIZE, reason, full_bytes=whole), window
         if window.lost is not None:
-            if self.table.definition.strict and window.lost.code != "DEFINITION_CHANGED":
-                raise StrictRefused(f"{window.lost.text}, and it is STRICT")
             return Plan(Action.REINITIALIZE, window.lost, full_bytes=whole), window
         if self.full:
             return Plan(Action.FULL, Reason("REQUESTED", "FULL was asked for"), full_bytes=whole), window
@@ -252,22 +260,35 @@ class Refresh:
         text, _, remedy = text.partition(" → ")
         return Reason(code, text, remedy or None)
 
-    def _declare_again(self) -> None:
-        """A source has another shape: what the definition means is asked anew, and must still give these columns."""
-        found = analyse(self.lake, self.table.definition)
-        if found.resolved.columns != self.table.resolved.columns:
+    def _declared_again(self) -> bool:
+        """Whether the definition means something else by now; what is loaded must still have these columns."""
+        found = analyse_again(self.lake, self.table)
+        if (found.resolved, found.sources) == (self.table.resolved, self.sources):
+            return False
+        if self.frontier is not None and found.resolved.columns != self.table.resolved.columns:
             raise OutputChanged(f"the query of {self.table.name} has other columns by now")
         self.table = definitions.declare(
             self.lake.conn, self.table, self.table.definition, found.resolved, found.sources
         )
         self.sources = definitions.sources(self.lake.conn, self.table)
         self._shape = None
+        return True
 
     # ------------------------------------------------------------ ends
-    def _no_data(self, reason: Reason) -> RefreshRecord:
-        assert self.frontier is not None  # noqa: S101
-        versions.raise_b_hi(self.lake.conn, [self.frontier.version_id], self.b.id, self.b.time)
-        return self.finish(self.lake.conn, Action.NO_DATA, reason, self.frontier.version.commit, **_NOTHING)
+    def _no_data(self, reason: Reason, held: claims.Claim | None = None, window: Window | None = None) -> RefreshRecord:
+        """Nothing to compute. With a window: what happened between the ends left no trace at b, so only b is added."""
+        assert self.frontier is not None  # noqa: S101  (without one it is a first load)
+        old = self.frontier.version
+        if held is None or window is None:
+            versions.raise_b_hi(self.lake.conn, [self.frontier.version_id], self.b.id, self.b.time)
+            return self.finish(self.lake.conn, Action.NO_DATA, reason, old.commit, **_NOTHING)
+        reads = [source.read for source in window.sources]
+        t = self.t if self.clocked else None
+        version = Version(old.commit, self.b.id, self.b.id, self.table.definition_version, old.table_id, t)
+        with self.lake.conn.transaction(), self.lake.conn.cursor() as cursor:
+            claims.require_claim(cursor, held)
+            versions.move_frontier(cursor, self.table.id, version, self.b.time, reads, self.frontier.version_id)
+            return self.finish(cursor, Action.NO_DATA, reason, old.commit, **_NOTHING)
 
     def finish(self, where: db.Executor, action: Action, reason: Reason, commit: int, **measured: Any) -> RefreshRecord:
         """The record of a success, saved as part of the caller's transaction."""

@@ -72,11 +72,11 @@ def _at_versions(lake: Lake, table: DynamicTable, version: Version) -> str:
     for source in definitions.sources(lake.conn, table):
         if source.kind is SourceKind.VIEW:
             continue
-        found, commit = source.name, version.b_lo
+        found, commit = source.name, version.b_hi
         if source.supplier_id is not None:
-            supplier = versions.version_at(lake.conn, source.supplier_id, version.b_lo, version.t)
+            supplier = versions.version_at(lake.conn, source.supplier_id, version.b_hi, version.t)
             if supplier is None:
-                raise SnapshotGone(f"the version of {source.name} at data snapshot {version.b_lo} is gone")
+                raise SnapshotGone(f"the version of {source.name} at data snapshot {version.b_hi} is gone")
             found, commit = _named_at(lake, supplier.table_id, supplier.commit), supplier.commit
         require_trusted_past(lake, found, commit)
         ends[source.key] = (found, commit)
@@ -164,7 +164,8 @@ def _pair(connection: duck.Connection, floats: Sequence[str], others: Sequence[s
     same = [f"m.{name} IS NOT DISTINCT FROM e.{name}" for name in (*others, "__n")]
     same += [
         f"(m.{name} IS NOT DISTINCT FROM e.{name}"
-        f" OR abs(m.{name} - e.{name}) <= {TOLERANCE} * greatest(abs(m.{name}), abs(e.{name})))"
+        f" OR (isfinite(m.{name}) AND isfinite(e.{name})"
+        f" AND abs(m.{name} - e.{name}) <= {TOLERANCE} * greatest(abs(m.{name}), abs(e.{name}))))"
         for name in floats
     ]
     condition = " AND ".join(same)

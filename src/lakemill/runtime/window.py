@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakemill.core.changes import DELETES, INSERTS, SHAPES
-from lakemill.core.names import fold
+from lakemill.core.names import QualifiedName, fold
 from lakemill.core.plan import Reason, SourceSize
 from lakemill.core.scan import ReadPlan, Snapshot, TableAt
 from lakemill.core.schema import duck_type
@@ -118,17 +118,28 @@ def unchanged(lake: Lake, table: DynamicTable, sources: Sequence[Source], fronti
         own = catalog.touched(frontier.version.commit, b.id)
         if since is None or own is None or frontier.version.table_id in own:
             return False
-        if since & {read.table_id for read in frontier.sources}:
+        read = {read.table_id: read.commit for read in frontier.sources}
+        if since & read.keys():
+            return False
+        # a RENAME is labelled as a creation, without an id: who has a name is asked by name
+        if catalog.table_id(table.name.schema, table.name.name, b.id) != frontier.version.table_id:
             return False
         for source in sources:
+            name = source.name
             if source.kind is SourceKind.VIEW:
-                view = catalog.view(source.name.schema, source.name.name, b.id)
+                view = catalog.view(name.schema, name.name, b.id)
                 if view is None or view.id != source.table_id:
                     return False
+            elif source.kind is SourceKind.TABLE and catalog.table_id(name.schema, name.name, b.id) not in read:
+                return False
     for source in sources:
         if source.supplier_id is not None:
             version = versions.version_at(lake.conn, source.supplier_id, b.id)
-            if version is None or version.commit not in {read.commit for read in frontier.sources}:
+            if version is None or read.get(version.table_id) != version.commit:
+                return False
+            if version.definition_version != definitions.by_id(lake.conn, source.supplier_id).definition_version:
+                return False
+            if version.b_lo > frontier.version.b_hi:  # it was something else in between
                 return False
     return True
 
@@ -204,6 +215,8 @@ def _own_table(catalog: Catalog, table: DynamicTable, frontier: Frontier) -> Rea
     own = catalog.table_by_id(version.table_id, head.id)
     if own is None:
         return Reason("FOREIGN_WRITE", "somebody dropped its table")
+    if QualifiedName(own.schema, own.name) != table.name:
+        return Reason("FOREIGN_WRITE", "somebody renamed its table")
     labels = catalog.labels(own.id, version.commit + 1, head.id)
     if len(labels.kinds) != head.id - version.commit:
         return Reason("FOREIGN_WRITE", "commits since its last refresh no longer say what they did")

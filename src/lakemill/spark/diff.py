@@ -1,9 +1,9 @@
 """From signed rows to what is written: which rows of the table go, and which come.
 
 A refresh's signed rows are staged once (``spark/changes``); everything here reads that file. A row that goes is found
-in the table by its values, as many copies of it as its weight says and never more. Floats are compared with a
-tolerance, because a sum that is computed again in another order need not have the same last bit; how many rows were
-found must be how many were looked for, and the caller computes the table whole where it is not.
+in the table by its values, as many copies of it as its weight says and never more: bit by bit, or, where that does not
+find them all, with a tolerance for floats, because a sum that is computed again in another order need not have the same
+last bit. As many rows must be found as were looked for; where they are not, the caller computes the table whole.
 """
 
 from __future__ import annotations
@@ -58,26 +58,40 @@ def copies(weighed: DataFrame) -> DataFrame:
     return weighed.select(*map(_named, names), times).drop("__copy")
 
 
-def located(diff: DataFrame, current: DataFrame, columns: Sequence[Column], few: bool) -> DataFrame:
-    """The places of the rows that go, in the table as it is (``current``, with places)."""
+def has_floats(columns: Sequence[Column]) -> bool:
+    return any(column.type in _FLOATS for column in columns)
+
+
+def located(
+    diff: DataFrame, current: DataFrame, columns: Sequence[Column], *, few: bool, near: bool = False
+) -> DataFrame:
+    """The places of the rows that go, in the table as it is (``current``, with places).
+
+    ``near``: floats may differ by next to nothing, but only where exactly the rows that are looked for are so near.
+    """
     gone = diff.where(F.col(WEIGHT) < 0).withColumn(_ID, F.monotonically_increasing_id())
     gone = gone.select(
         _ID, (-F.col(WEIGHT)).alias("__times"), *(_named(c.name).alias(f"n{i}") for i, c in enumerate(columns))
     )
     have = current.select(FILE_ID, POSITION, *(_named(c.name).alias(f"o{i}") for i, c in enumerate(columns)))
-    same = reduce(lambda one, other: one & other, (_same(i, column) for i, column in enumerate(columns)))
+    same = reduce(lambda one, other: one & other, (_same(i, column, near) for i, column in enumerate(columns)))
     joined = have.join(F.broadcast(gone) if few else gone, same)
-    ranked = Window.partitionBy(_ID).orderBy(FILE_ID, POSITION)
-    chosen = joined.withColumn(_RANK, F.row_number().over(ranked)).where(f"{_RANK} <= __times")
+    if near:
+        alone = F.count(F.lit(1)).over(Window.partitionBy(_ID)) == F.col("__times")
+        chosen = joined.withColumn(_RANK, alone).where(_RANK)
+    else:
+        ranked = Window.partitionBy(_ID).orderBy(FILE_ID, POSITION)
+        chosen = joined.withColumn(_RANK, F.row_number().over(ranked)).where(f"{_RANK} <= __times")
     return chosen.select(FILE_ID, POSITION).distinct()
 
 
-def _same(place: int, column: Column) -> Expr:
+def _same(place: int, column: Column, near: bool) -> Expr:
     one, other = F.col(f"o{place}"), F.col(f"n{place}")
-    if column.type not in _FLOATS:
+    if column.type not in _FLOATS or not near:
         return one.eqNullSafe(other)
-    near = F.abs(one - other) <= TOLERANCE * F.greatest(F.abs(one), F.abs(other))
-    return one.eqNullSafe(other) | F.coalesce(near, F.lit(False))
+    size = F.greatest(F.abs(one), F.abs(other))  # of infinities and NaN nothing is near
+    close = (size < F.lit(float("inf"))) & (F.abs(one - other) <= TOLERANCE * size)
+    return one.eqNullSafe(other) | F.coalesce(close, F.lit(False))
 
 
 def difference(new: DataFrame, current: DataFrame, columns: Sequence[Column]) -> DataFrame:
@@ -93,7 +107,7 @@ def changed(current: DataFrame, diff: DataFrame, columns: Sequence[Column]) -> D
     """The whole content after the diff, one weighed row per distinct row."""
     names = [_named(column.name) for column in columns]
     now = current.select(*names, F.lit(1).cast("bigint").alias(WEIGHT))
-    return added_up(now.unionAll(diff.select(*names, WEIGHT)), columns)
+    return added_up(now.unionAll(diff.select(*names, WEIGHT)), columns).where(F.col(WEIGHT) > 0)
 
 
 def added_up(signed: DataFrame, columns: Sequence[Column]) -> DataFrame:

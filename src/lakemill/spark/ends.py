@@ -1,7 +1,7 @@
 """The smallest and the largest value of columns, and the condition that all their rows meet: it spares reading others.
 
-Only for types whose order is the same in Spark, in the catalog's statistics and in Parquet. A column in which NULL
-occurs tells nothing.
+Only for whole numbers: their order is the same in Spark, in the catalog's statistics and in Parquet, and Python holds
+them all, which it does not do with far dates. A column in which NULL occurs tells nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakemill.core.schema import quote_spark
 
-ORDERED = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "date"})
+ORDERED = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"})
 Ends = tuple[Any, Any] | None
 """Smallest and largest; None where nothing can be said."""
 
@@ -38,13 +38,9 @@ def read_ends(row: Sequence[Any]) -> list[Ends]:
 def within(ends: Mapping[str, Ends]) -> str | None:
     """A condition in Spark SQL, by column; None where it would say nothing."""
     parts = [
-        f"{quote_spark(name)} {sign} {_literal(end)}"
+        f"{quote_spark(name)} {sign} {end}"
         for name, found in ends.items()
         if found is not None
         for sign, end in zip((">=", "<="), found, strict=True)
     ]
     return " AND ".join(parts) or None
-
-
-def _literal(value: Any) -> str:
-    return str(value) if isinstance(value, int) else f"DATE '{value}'"

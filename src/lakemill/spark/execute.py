@@ -36,7 +36,7 @@ Types = Mapping[str, Mapping[str, str]]
 
 LEAST_BYTES = 4 << 20
 """Of a source: below, to ask for the range of the keys costs more than to read it all."""
-_ORDERED_TYPES = (t.ByteType, t.ShortType, t.IntegerType, t.LongType, t.DateType)
+_ORDERED_TYPES = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 
 
 class Execution:
