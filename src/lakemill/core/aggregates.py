@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lakemill.core import ducktypes as t
 from lakemill.core.casts import implicit
 from lakemill.core.functions import Call
-from lakemill.core.value import Value, cast_sql, string
+from lakemill.core.value import Value, cast_sql, fails, string
 
 Rule = Callable[[Call], Value]
 OVER = "{over}"
@@ -100,7 +100,11 @@ def _spread(function: str) -> Rule:
         value = _argument(call)
         if not t.numeric(value.type):
             raise call.refuse(f"{function} of {value.type}", "give it numbers")
-        return Value(f"{function}({cast_sql(value.sql, t.DOUBLE)}){OVER}", t.DOUBLE)
+        inner = cast_sql(value.sql, t.DOUBLE)
+        if t.floating(value.type):  # where Spark puts its parts together, a square that overflows becomes NaN
+            huge = f"abs({inner}) > 1e150D AND NOT isnan({inner})"
+            inner = f"CASE WHEN {huge} THEN {fails(f'{function} of a number beyond 1e150')} ELSE {inner} END"
+        return Value(f"{function}({inner}){OVER}", t.DOUBLE)
 
     return rule
 
