@@ -68,9 +68,9 @@ def create(lake: Lake, statements: Sequence[Create], output: Output, file: str |
 def _tell_all(lake: Lake, done: Sequence[Created], output: Output) -> None:
     """Of warnings only those that still hold: what one statement lacked, a later one may have brought."""
     from lakemill.core.graph import warnings
-    from lakemill.runtime.dynamic import graph_of
+    from lakemill.store import definitions
 
-    still = warnings(graph_of(lake))
+    still = warnings(definitions.graph(lake.conn))
     facts = [_facts(created, [found for found in created.warnings if found in still]) for created in done]
     if output.format is not Format.TABLE:
         output.rows(list(facts[0]), [list(one.values()) for one in facts])

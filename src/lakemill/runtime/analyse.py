@@ -76,16 +76,13 @@ def analyse(lake: Lake, definition: Definition, at: Position = START, file: str 
     mode = resolve(definition.refresh_mode, shape)
     if definition.refresh_mode is RefreshMode.INCREMENTAL and (reason := obstacle(shape)) is not None:
         raise NotIncrementable(f"{reason.text} ({reason.code})", remedy=reason.remedy, place=at.place(file))
-    clocked = any(uses_clock(part) for part in [with_parameter(full)]) or any(
+    clocked = uses_clock(with_parameter(full)) or any(
         source.supplier_id is not None and definitions.by_id(lake.conn, source.supplier_id).resolved.clocked
         for source in sources
     )
     resolved = Resolved(full.sql("duckdb"), mode.mode, _told(mode.reason), output, clocked)
     used = _mentioned(full, sources, types)
-    narrowed = tuple(
-        Source(source.kind, source.name, used[i], source.table_id, source.supplier_id)
-        for i, source in enumerate(sources)
-    )
+    narrowed = tuple(replace(source, columns=names) for source, names in zip(sources, used, strict=True))
     _refuse_cycle(lake, definition, narrowed)
     return Analysis(definition, resolved, mode, shape, (*narrowed, *found.views), types)
 

@@ -284,11 +284,10 @@ class _Carrying:
 
     def _old_table(self) -> int | None:
         """Our own table that the new one replaces; somebody else's of that name stays, and the publish is refused."""
-        try:
-            found = self.lake.table(str(self.work.table.name)).describe().id
-        except UnknownTable:
-            return None
-        return found if found == self.work.table.table_id else None
+        table = self.work.table
+        with self.lake.catalog() as catalog:
+            found = catalog.table_id(table.name.schema, table.name.name, catalog.head().id)
+        return table.table_id if found == table.table_id else None
 
     def _attempt_on(self, generation: Generation) -> Writing:
         with self.lake.catalog() as catalog:

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from lakemill.core.commit import DropTable, Intent, NoConflict, Purpose, RenameTable
 from lakemill.core.definition import Initialize
-from lakemill.core.graph import Graph, Warned, build_graph, warnings
+from lakemill.core.graph import Warned, warnings
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName
 from lakemill.core.query import renamed
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
-from lakemill.errors import HasDependents, OutcomeUnknown, RefreshFailed, TableExists, UnknownTable
+from lakemill.errors import HasDependents, OutcomeUnknown, RefreshFailed, TableExists
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
 from lakemill.runtime.refresh import refresh
 from lakemill.store import definitions, pins, versions
+from lakemill.store.db import Executor
 from lakemill.store.definitions import DynamicTable
 from lakemill.store.history import RefreshRecord
+from lakemill.store.versions import Frontier
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -78,14 +80,17 @@ def _declare(lake: Lake, known: DynamicTable, found: Analysis) -> DynamicTable:
     frontier = versions.frontier(lake.conn, known.id)
     with lake.conn.transaction():
         table = definitions.declare(lake.conn, known, found.definition, found.resolved, found.sources)
-        if frontier is not None and _same_content(known, found):
-            old = frontier.version
-            if old.definition_version == known.definition_version:
-                version = Version(old.commit, old.b_hi, old.b_hi, table.definition_version, old.table_id, old.t)
-                versions.move_frontier(
-                    lake.conn, table.id, version, frontier.b_time, frontier.sources, frontier.version_id
-                )
+        loaded = frontier is not None and frontier.version.definition_version == known.definition_version
+        if frontier is not None and loaded and _same_content(known, found):
+            _content_stays(lake.conn, table, frontier, frontier.version.commit, table.definition_version)
     return table
+
+
+def _content_stays(where: Executor, table: DynamicTable, frontier: Frontier, commit: int, definition: int) -> None:
+    """The content of the frontier counts as that of this version of the definition, as of this commit."""
+    old = frontier.version
+    version = Version(commit, old.b_hi, old.b_hi, definition, old.table_id, old.t)
+    versions.move_frontier(where, table.id, version, frontier.b_time, frontier.sources, frontier.version_id)
 
 
 def _same_content(known: DynamicTable, found: Analysis) -> bool:
@@ -107,22 +112,13 @@ def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:
 def refuse_lake_table(lake: Lake, name: QualifiedName) -> None:
     with lake.catalog() as catalog:
         head = catalog.head().id
-        taken = catalog.view(name.schema, name.name, head) is not None
-        try:
-            catalog.table(name.schema, name.name, head)
-            taken = True
-        except UnknownTable:
-            pass
-    if taken:
+        view, table_id = catalog.view(name.schema, name.name, head), catalog.table_id(name.schema, name.name, head)
+    if view is not None or table_id is not None:
         raise TableExists(f"there is a table or view {name} in the lake", remedy="choose another name, or drop it")
 
 
 def _warned(lake: Lake, name: QualifiedName) -> tuple[Warned, ...]:
-    return tuple(found for found in warnings(graph_of(lake)) if found.name == name)
-
-
-def graph_of(lake: Lake) -> Graph:
-    return build_graph(definitions.nodes(lake.conn))
+    return tuple(found for found in warnings(definitions.graph(lake.conn)) if found.name == name)
 
 
 # ---------------------------------------------------------------- ALTER
@@ -140,7 +136,7 @@ def rename(lake: Lake, statement: Rename) -> bool:
     if table is None:
         return False
     refuse_lake_table(lake, statement.to)
-    readers = [definitions.get(lake.conn, name) for name in graph_of(lake).consumers(table.name)]
+    readers = [definitions.get(lake.conn, name) for name in definitions.graph(lake.conn).consumers(table.name)]
     frontier = versions.frontier(lake.conn, table.id)
 
     def more(cursor: Any, snapshot: int | None) -> None:
@@ -151,9 +147,7 @@ def rename(lake: Lake, statement: Rename) -> bool:
             ]
             definitions.reword(cursor, reader, words[0], words[1], table.id, statement.to)
         if frontier is not None and snapshot is not None:  # the same content, as of our own commit
-            old = frontier.version
-            version = Version(snapshot, old.b_hi, old.b_hi, old.definition_version, old.table_id, old.t)
-            versions.move_frontier(cursor, table.id, version, frontier.b_time, frontier.sources, frontier.version_id)
+            _content_stays(cursor, table, frontier, snapshot, frontier.version.definition_version)
 
     if table.table_id is None:
         with lake.conn.transaction(), lake.conn.cursor() as cursor:
@@ -173,7 +167,7 @@ def rename(lake: Lake, statement: Rename) -> bool:
 def suspend(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:
     """Those whose state changed: these, and all that read them, which wait as UPSTREAM_SUSPENDED."""
     tables = [table for name in names if (table := _found(lake, name, missing_ok=missing_ok))]
-    graph = graph_of(lake)
+    graph = definitions.graph(lake.conn)
     below = {name for table in tables for name in graph.dependents(table.name)} - {table.name for table in tables}
     by_name = {table.name: table for table in definitions.list_all(lake.conn)}
     with lake.conn.transaction():
@@ -191,7 +185,7 @@ def suspend(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = Fa
 def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:
     """Those that go on: these, and what waited for them and for nobody else."""
     tables = [table for name in names if (table := _found(lake, name, missing_ok=missing_ok))]
-    graph = graph_of(lake)
+    graph = definitions.graph(lake.conn)
     by_name = {table.name: table for table in definitions.list_all(lake.conn)}
     stopped = {State.SUSPENDED, State.FAILED}
     still = {name for name, table in by_name.items() if table.state in stopped} - {table.name for table in tables}
@@ -210,7 +204,7 @@ def drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
     table = _found(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
         return ()
-    graph = graph_of(lake)
+    graph = definitions.graph(lake.conn)
     dependents = graph.dependents(table.name)
     if dependents and not statement.cascade:
         raise HasDependents(f"{table.name} is read by {', '.join(map(str, dependents))}")

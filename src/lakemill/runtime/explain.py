@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakemill.core.graph import build_graph
 from lakemill.core.names import QualifiedName
 from lakemill.core.plan import Plan
 from lakemill.core.refresh import Action
@@ -37,7 +36,7 @@ def explain_chain(lake: Lake, name: QualifiedName) -> tuple[Explained, ...]:
     found: dict[QualifiedName, Explained] = {}
     with db.rolled_back(lake.conn):
         own = definitions.get(lake.conn, name)
-        graph = build_graph(definitions.nodes(lake.conn))
+        graph = definitions.graph(lake.conn)
         head = lake.snapshot()
         for table in (*graph.ancestors(own.name), own.name):
             waits_for = tuple(supplier for supplier in graph.suppliers(table) if supplier in found)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, cast
 import sqlglot
 from sqlglot import exp
 
-from lakemill.core.graph import build_graph
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName
 from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
@@ -88,7 +87,7 @@ def explain(lake: Lake, name: QualifiedName) -> tuple[Plan, Window, Snapshot]:
 
 def _chain(lake: Lake, wanted: set[int]) -> list[DynamicTable]:
     """These tables and all that they reach, suppliers first."""
-    graph = build_graph(definitions.nodes(lake.conn))
+    graph = definitions.graph(lake.conn)
     tables = {table.name: table for table in definitions.list_all(lake.conn)}
     names = {table.name for table in tables.values() if table.id in wanted}
     names |= {ancestor for name in list(names) for ancestor in graph.ancestors(name)}
@@ -102,15 +101,18 @@ def _holds(lake: Lake, table: DynamicTable, b: Snapshot, t: datetime) -> bool:
 
 def _skipped(lake: Lake, table: DynamicTable, cause: QualifiedName, trigger: Trigger, b: Snapshot) -> RefreshRecord:
     now = datetime.now(UTC)
-    record = RefreshRecord(uuid.uuid4(), table.id, table.name, table.definition_version, trigger, now)
-    told = f"{cause} could not be refreshed"
-    record = replace(
-        record,
+    record = RefreshRecord(
+        uuid.uuid4(),
+        table.id,
+        table.name,
+        table.definition_version,
+        trigger,
+        now,
         outcome=Outcome.UPSTREAM_FAILED,
         b=b.id,
         ended_at=now,
         error_code=UpstreamFailed.code,
-        error_text=told,
+        error_text=f"{cause} could not be refreshed",
     )
     history.save_refresh(lake.conn, record)
     return record
@@ -159,14 +161,12 @@ class Refresh:
             with claimed(self.lake, self.table) as held:
                 self.record = replace(self.record, holder=held.holder, fence=held.fence)
                 history.save_refresh(self.lake.conn, self.record)
-                for attempt in range(1, ATTEMPTS + 1):
+                for _ in range(ATTEMPTS - 1):
                     try:
                         return self._attempt(held)
                     except ConflictError:
-                        if attempt == ATTEMPTS:
-                            raise
                         self.begin_again()
-            raise AssertionError("unreachable")
+                return self._attempt(held)
         except LakemillError as error:
             return self._failed(error)
         except Exception as error:  # a mistake of ours: recorded, and told as what it is

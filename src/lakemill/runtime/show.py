@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakemill.core.graph import Graph, Warned, build_graph, warnings
+from lakemill.core.graph import Graph, Warned, warnings
 from lakemill.core.lag import Commit, Standing, Version, lag
 from lakemill.core.names import QualifiedName
 from lakemill.errors import LakemillError
@@ -104,7 +104,7 @@ class _Look:
 
     def __init__(self, lake: Lake, tables: Sequence[DynamicTable], now: datetime) -> None:
         self.lake, self.now = lake, now
-        self.graph: Graph = build_graph(definitions.nodes(lake.conn))
+        self.graph: Graph = definitions.graph(lake.conn)
         self._lags = self.graph.effective_lags()
         self._frontiers = {table.name: versions.frontier(lake.conn, table.id) for table in tables}
         self._bases = {

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from lakemill.core.ddl import parse_script
 from lakemill.core.definition import Definition, RefreshMode
-from lakemill.core.graph import Warned, build_graph, warnings
+from lakemill.core.graph import Warned, warnings
 from lakemill.core.names import MAIN, QualifiedName
 from lakemill.core.properties import PROPERTIES, shown
 from lakemill.core.statement import Create, IfExists, Statement
@@ -100,7 +100,7 @@ def validate(lake: Lake, script: str, file: str | None = None) -> tuple[Validati
         return (Validation(tuple(_failed("syntax", error, {})), error=error),)
     with db.rolled_back(lake.conn):
         validated = [_validated(lake, statement, file) for statement in found]
-        warned = warnings(build_graph(definitions.nodes(lake.conn)))
+        warned = warnings(definitions.graph(lake.conn))
     return tuple(_with_warnings(one, warned) for one in validated)
 
 

@@ -90,8 +90,7 @@ def look(
             lost = reason
         for source in sources:
             if source.kind is SourceKind.VIEW:
-                view = catalog.view(source.name.schema, source.name.name, b.id)
-                if view is None or view.id != source.table_id:
+                if not _same_view(catalog, source, b):
                     lost = lost or Reason("VIEW_CHANGED", f"the view {source.name} is another one by now")
                 continue
             found, snapshot = _at_b(lake, catalog, source, b, t)
@@ -127,8 +126,7 @@ def unchanged(lake: Lake, table: DynamicTable, sources: Sequence[Source], fronti
         for source in sources:
             name = source.name
             if source.kind is SourceKind.VIEW:
-                view = catalog.view(name.schema, name.name, b.id)
-                if view is None or view.id != source.table_id:
+                if not _same_view(catalog, source, b):
                     return False
             elif source.kind is SourceKind.TABLE and catalog.table_id(name.schema, name.name, b.id) not in read:
                 return False
@@ -142,6 +140,11 @@ def unchanged(lake: Lake, table: DynamicTable, sources: Sequence[Source], fronti
             if version.b_lo > frontier.version.b_hi:  # it was something else in between
                 return False
     return True
+
+
+def _same_view(catalog: Catalog, source: Source, b: Snapshot) -> bool:
+    view = catalog.view(source.name.schema, source.name.name, b.id)
+    return view is not None and view.id == source.table_id
 
 
 def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:

@@ -31,8 +31,6 @@ from lakemill.spark.ends import Ends, ends_of, read_ends, within
 
 Leaf = Callable[[int, End, str | None], DataFrame]
 """A source at an end, and a condition, in Spark SQL, on the rows that are needed."""
-Types = Mapping[str, Mapping[str, str]]
-
 
 LEAST_BYTES = 4 << 20
 """Of a source: below, to ask for the range of the keys costs more than to read it all."""

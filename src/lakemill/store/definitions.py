@@ -16,7 +16,7 @@ from typing import Any
 from psycopg import errors as pg
 
 from lakemill.core.definition import Definition, Dialect, Initialize, RefreshMode, TargetLag
-from lakemill.core.graph import Node
+from lakemill.core.graph import Graph, Node, build_graph
 from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import State
 from lakemill.errors import DefinitionChanged, HasDependents, TableExists, UnknownDynamicTable
@@ -207,6 +207,11 @@ def nodes(where: Executor) -> tuple[Node, ...]:
         )
         for schema, name, lag, active, schemas, names in rows
     )
+
+
+def graph(where: Executor) -> Graph:
+    """The DAG of all dynamic tables."""
+    return build_graph(nodes(where))
 
 
 def _tables(where: Executor, **wanted: Any) -> tuple[DynamicTable, ...]:
