@@ -16,7 +16,7 @@ from lakemill.core.definition import Initialize
 from lakemill.core.graph import Warned, warnings
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName
-from lakemill.core.query import renamed
+from lakemill.core.references import renamed
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
 from lakemill.errors import HasDependents, OutcomeUnknown, RefreshFailed, TableExists
@@ -143,7 +143,8 @@ def rename(lake: Lake, statement: Rename) -> bool:
         definitions.rename(cursor, table, statement.to)
         for reader in readers:
             words = [
-                renamed(text, table.name, statement.to) for text in (reader.definition.query, reader.resolved.query)
+                renamed(text, table.name, statement.to, reader.definition.dialect.value)
+                for text in (reader.definition.query, reader.resolved.query)
             ]
             definitions.reword(cursor, reader, words[0], words[1], table.id, statement.to)
         if frontier is not None and snapshot is not None:  # the same content, as of our own commit
