@@ -64,6 +64,8 @@ MORE = {
     "key expression": "SELECT v // 2 AS half, count(*) AS n FROM r GROUP BY v // 2",
     "group by date": "SELECT CAST(t AS DATE) AS day, sum(v) AS total FROM r GROUP BY CAST(t AS DATE)",
     "avg and extremes": "SELECT k, avg(v) AS a, min(v) AS lo, max(v) AS hi FROM r GROUP BY k",
+    "mean": "SELECT k, mean(v) AS m, mean(DISTINCT id) AS d FROM r GROUP BY k HAVING mean(v) > 1",
+    "scalar mean": "SELECT id, (SELECT mean(w) FROM s WHERE s.k = r.k) AS m FROM r WHERE v IN (SELECT mean(w) FROM s)",
     "median and quantile": "SELECT k, median(v) AS m, quantile_cont(v, 0.9) AS q FROM r GROUP BY k",
     "first by order": "SELECT k, arg_max(name, id) AS last FROM r GROUP BY k",
     "bool aggregates": "SELECT k, bool_or(v > 3) AS some, bool_and(v > 3) AS every FROM r GROUP BY k",

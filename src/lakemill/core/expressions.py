@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import cast
 
 from sqlglot import exp
 
 from lakemill.core.algebra import Expr, column
+
+SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"mean": exp.Avg}
+"""Aggregates that sqlglot takes for any function: by the name that everything here knows them by."""
+
+
+def spelled(query: Expr) -> Expr:
+    """The query with one name for each aggregate."""
+
+    def change(found: Expr) -> Expr:
+        known = SPELLINGS.get(found.name.lower()) if isinstance(found, exp.Anonymous) else None
+        if known is None or len(found.expressions) != 1:
+            return found
+        changed = known(this=found.expressions[0])
+        changed.meta.update(found.meta)  # where it stands, for errors
+        return changed
+
+    return query.transform(change)
 
 
 def aggregates_in(expression: Expr) -> list[Expr]:

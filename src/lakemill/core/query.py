@@ -46,13 +46,14 @@ from lakemill.core.expressions import (
     members,
     prefixes,
     replace_parts,
+    spelled,
     subsets,
     take_aggregates,
     transform,
     used_outside,
 )
 from lakemill.core.joins import ordered, pushed
-from lakemill.core.names import MAIN, QualifiedName, fold, quote
+from lakemill.core.names import MAIN
 from lakemill.core.narrow import narrowed
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.subqueries import joined, semi_join
@@ -370,7 +371,7 @@ class Block:
 
 def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) -> exp.Query:
     """A query in DuckDB's SQL, its names resolved and its stars expanded; schema → table → column → type."""
-    parsed = sqlglot.parse_one(text, dialect="duckdb")
+    parsed = spelled(sqlglot.parse_one(text, dialect="duckdb"))
     known: dict[str, object] = {name: dict(tables) for name, tables in schema.items()}
     found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
     return cast("exp.Query", found)
@@ -381,19 +382,3 @@ def build(query: exp.Query, sources: Mapping[str, int], columns: Mapping[str, Se
     if (found := volatile(query)) is not None:
         raise Volatile(found)
     return narrowed(_Builder(sources, columns).query(with_parameter(query)))
-
-
-def renamed(text: str, old: QualifiedName, new: QualifiedName) -> str:
-    """The query with a table's new name wherever it stood, in its own words otherwise."""
-    parsed = sqlglot.parse_one(text, dialect="duckdb")
-    ctes = {fold(cte.alias) for cte in parsed.find_all(exp.CTE)}
-    places = []
-    for table in parsed.find_all(exp.Table):
-        named = isinstance(table.this, exp.Identifier) and (table.db or fold(table.name) not in ctes)
-        if named and QualifiedName(table.db or MAIN, table.name) == old:
-            first = table.args["db"] if table.db else table.this
-            words = str(new) if table.alias else f"{new} AS {quote(table.name)}"  # columns may be named by it
-            places.append((first.meta["start"], table.this.meta["end"] + 1, words))
-    for start, end, words in sorted(places, reverse=True):
-        text = text[:start] + words + text[end:]
-    return text
