@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
-import sqlglot
 from sqlglot import exp
 
-from lakemill.core.ducktypes import quote as quote_spark
-from lakemill.core.names import MAIN, QualifiedName, fold, quote
-
-Words = Literal["duckdb", "spark"]
+from lakemill.core.names import MAIN, QualifiedName, fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +32,10 @@ def tables(query: exp.Expr) -> Iterator[tuple[exp.Table, QualifiedName]]:
 
 
 def reworded(table: exp.Table, words: str, alias: str) -> Piece:
-    """A table by another name; what is said of its columns still finds it by ``alias``, its own name."""
+    """A table by another name; what is said of its columns still finds it by ``alias``, where it has none itself."""
     first = table.args["db"] if table.db else table.this
-    return Piece(first.meta["start"], table.this.meta["end"] + 1, words if table.alias else f"{words} AS {alias}")
+    named = f" AS {alias}" if alias and not table.alias else ""
+    return Piece(first.meta["start"], table.this.meta["end"] + 1, words + named)
 
 
 def spliced(text: str, pieces: Iterable[Piece]) -> str:
@@ -56,11 +52,3 @@ def origin(pieces: Iterable[Piece], offset: int) -> int:
             break
         offset = piece.start if offset < piece.end + grown else offset - grown
     return offset
-
-
-def renamed(text: str, old: QualifiedName, new: QualifiedName, dialect: Words = "duckdb") -> str:
-    """The query with a table's new name wherever it stood, in its own words otherwise."""
-    quoted = quote if dialect == "duckdb" else quote_spark
-    words = f"{quoted(new.schema)}.{quoted(new.name)}"
-    found = tables(sqlglot.parse_one(text, dialect=dialect))
-    return spliced(text, [reworded(table, words, quoted(table.name)) for table, name in found if name == old])

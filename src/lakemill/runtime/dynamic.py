@@ -16,8 +16,8 @@ from lakemill.core.definition import Initialize
 from lakemill.core.graph import Warned, warnings
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName
-from lakemill.core.references import renamed
 from lakemill.core.refresh import Outcome, State, Trigger
+from lakemill.core.rename import renamed
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
 from lakemill.errors import HasDependents, OutcomeUnknown, RefreshFailed, TableExists
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
@@ -143,7 +143,7 @@ def rename(lake: Lake, statement: Rename) -> bool:
         definitions.rename(cursor, table, statement.to)
         for reader in readers:
             words = [
-                renamed(text, table.name, statement.to, reader.definition.dialect.value)
+                renamed(text, table.name, statement.to, reader.definition.dialect)
                 for text in (reader.definition.query, reader.resolved.query)
             ]
             definitions.reword(cursor, reader, words[0], words[1], table.id, statement.to)
