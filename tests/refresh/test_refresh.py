@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from unittest.mock import Mock
@@ -10,8 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-import lakemill
-from lakemill.core.ddl import parse_definition, parse_script
+from lakemill.core.ddl import parse_definition
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome, State, Trigger
 from lakemill.errors import (
@@ -34,64 +33,9 @@ from lakemill.runtime.claiming import claimed
 from lakemill.store import definitions, history, pins, versions
 from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
-from tests.conftest import MakeLake
+from tests.refresh.mill import Mill, counts, did, run
 
 pytestmark = pytest.mark.spark
-
-
-class Mill:
-    """A lake with two tables, and the words of this file."""
-
-    def __init__(self, lake: lakemill.Lake) -> None:
-        self.lake = lake
-        self.tell(
-            "CREATE TABLE r (id INTEGER, k INTEGER, v DOUBLE, name VARCHAR)",
-            "INSERT INTO r SELECT i, i % 10, i * 1.5, 'n' || (i % 3) FROM range(40) t(i)",
-            "CREATE TABLE s (k INTEGER, w INTEGER)",
-            "INSERT INTO s SELECT i, i * 10 FROM range(8) t(i)",
-        )
-
-    def tell(self, *statements: str) -> None:
-        for statement in statements:
-            self.lake.sql(statement)
-
-    def create(self, name: str, query: str, options: str = "CARDINALITY_THRESHOLD = 1") -> RefreshRecord | None:
-        text = f"CREATE DYNAMIC TABLE {name} TARGET_LAG = '1 minute' {options} AS {query}"
-        records = dynamic.create(self.lake, parse_definition(text)).records
-        return records[-1] if records else None
-
-    def refresh(self, *names: str, full: bool = False) -> RefreshRecord:
-        """The record of the last one; all must be what they should be afterwards."""
-        records = refresh.refresh(self.lake, [parse_name(name) for name in names], full=full)
-        if records[-1].outcome is Outcome.SUCCEEDED:
-            self.judge(*names)
-        return records[-1]
-
-    def judge(self, *names: str) -> None:
-        for name in names:
-            found = verify.verify(self.lake, parse_name(name))
-            assert found.equal, found
-
-    def rows(self, query: str) -> list[Any]:
-        return self.lake.sql(query).fetchall()
-
-    def state(self, name: str) -> State:
-        return definitions.get(self.lake.conn, parse_name(name)).state
-
-
-@pytest.fixture
-def mill(make_lake: MakeLake, spark: Any) -> Iterator[Mill]:
-    with lakemill.open(make_lake().settings) as lake:
-        yield Mill(lake)
-
-
-def did(record: RefreshRecord) -> tuple[Action | None, str]:
-    assert record.outcome is Outcome.SUCCEEDED, record
-    return record.action, (record.reason or "").split(":")[0]
-
-
-def counts(record: RefreshRecord) -> tuple[int | None, int | None]:
-    return record.rows_inserted, record.rows_deleted
 
 
 # ---------------------------------------------------------------- actions
@@ -539,17 +483,3 @@ def test_verify_finds_what_is_wrong(mill: Mill) -> None:
     found = verify.verify(mill.lake, version.name)
     assert (found.equal, found.missing, found.extra) == (False, 1, 2)
     assert ("extra", (-1, None)) in found.examples
-
-
-def run(mill: Mill, script: str) -> None:
-    from lakemill.core.statement import Change, Drop, Rename
-
-    for statement in parse_script(script):
-        if isinstance(statement, Drop):
-            dynamic.drop(mill.lake, statement)
-        elif isinstance(statement, Rename):
-            dynamic.rename(mill.lake, statement)
-        elif isinstance(statement, Change):
-            dynamic.change(mill.lake, statement)
-        else:
-            raise TypeError(statement)

@@ -246,15 +246,10 @@ class _Carrying:
             versions.move_frontier(
                 cursor, table.id, version, work.b.time, reads, frontier.version_id if frontier else None
             )
-            pins.drop_positions(cursor, f"dynamic:{table.id}")
-            for read in reads:
-                pins.record_position(
-                    cursor,
-                    f"dynamic:{table.id}",
-                    read.table_id,
-                    read.commit,
-                    catalog_schema=self.lake.settings.lake.catalog_schema,
-                )
+            # its own commit too: whoever reads this version, a consumer or a point, reads it there
+            positions = {read.table_id: read.commit for read in reads} | {table_id: snapshot}
+            schema = self.lake.settings.lake.catalog_schema
+            pins.move_positions(cursor, f"dynamic:{table.id}", positions, catalog_schema=schema)
             work.finish(cursor, self.plan.action, self.plan.reason, snapshot, **measured)
 
         claimed = Check("claim", lambda cursor, _: claims.require_claim(cursor, self.held))

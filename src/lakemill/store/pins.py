@@ -8,7 +8,7 @@ expiry itself runs after its snapshots were condemned, without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -124,6 +124,18 @@ def record_position(
         _lock(where)
         _check_usable(where, snapshot, catalog_schema)
         where.execute(QUERIES["record_position"].compose(), values)
+
+
+def move_positions(
+    where: Executor, holder: str, positions: Mapping[int, int], *, catalog_schema: str = "public"
+) -> None:
+    """Up to where a consumer has read each table, by table id; those that it no longer reads are let go."""
+    values = {"holder": holder, "tables": list(positions), "snapshots": list(positions.values())}
+    with transaction(where):
+        _lock(where)
+        for snapshot in sorted(set(positions.values())):
+            _check_usable(where, snapshot, catalog_schema)
+        where.execute(QUERIES["move_positions"].compose(), values)
 
 
 def drop_positions(where: Executor, holder: str, table_id: int | None = None) -> None:

@@ -43,6 +43,13 @@ WHERE expires_at IS NULL OR expires_at > clock_timestamp() ORDER BY snapshot_id,
 INSERT INTO lakemill.positions (holder, table_id, snapshot_id) VALUES (%(holder)s, %(table)s, %(snapshot)s)
 ON CONFLICT (holder, table_id) DO UPDATE SET snapshot_id = excluded.snapshot_id, recorded_at = clock_timestamp();
 
+-- name: move_positions
+-- up to where a consumer has read all its tables; others that it had a position on are no longer held
+WITH gone AS (DELETE FROM lakemill.positions WHERE holder = %(holder)s AND table_id <> ALL(%(tables)s::bigint[]))
+INSERT INTO lakemill.positions (holder, table_id, snapshot_id)
+SELECT %(holder)s, p.* FROM unnest(%(tables)s::bigint[], %(snapshots)s::bigint[]) AS p
+ON CONFLICT (holder, table_id) DO UPDATE SET snapshot_id = excluded.snapshot_id, recorded_at = clock_timestamp();
+
 -- name: drop_positions
 -- a consumer is gone, or no longer reads this table (NULL: any)
 DELETE FROM lakemill.positions WHERE holder = %(holder)s AND (%(table)s::bigint IS NULL OR table_id = %(table)s);
