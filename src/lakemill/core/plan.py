@@ -96,7 +96,7 @@ def resolve(mode: RefreshMode, shape: Shape) -> ResolvedMode:
 def obstacle(shape: Shape) -> Reason | None:
     """Why a query can't be maintained from deltas at less than its own cost; None when it can."""
     if isinstance(shape, NotIncremental):
-        return Reason(shape.reason, "a part of the query has no rule for deltas", shape.remedy)
+        return Reason(shape.reason, shape.text, shape.remedy)
     sources = frozenset(scan.source for scan in scans(shape))
     if not sources and not asks_for_time(shape):
         return None  # constants: nothing ever changes

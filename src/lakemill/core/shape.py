@@ -8,9 +8,15 @@ from lakemill.core.algebra import Expr
 class NotIncremental(Exception):
     """Why a query can't be maintained from deltas, and what would help."""
 
-    def __init__(self, reason: str, remedy: str, place: Expr | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        remedy: str,
+        place: Expr | None = None,
+        text: str = "a part of the query has no rule for deltas",
+    ) -> None:
         super().__init__(reason)
-        self.reason, self.remedy, self.place = reason, remedy, place
+        self.reason, self.remedy, self.place, self.text = reason, remedy, place, text
 
 
 class Volatile(Exception):
