@@ -100,7 +100,8 @@ class Lake:
     def renew_duck(self) -> None:
         """Leave a DuckDB that is lost, and what reads by it; the next use opens another."""
         self._stamps = None
-        self.__dict__.pop("duck").close()
+        if (opened := self.__dict__.pop("duck", None)) is not None:
+            opened.close()
 
     @cached_property
     def publisher(self) -> Publisher:

@@ -31,13 +31,12 @@ from lakemill.core.commit import (
 from lakemill.core.scan import DeleteFile, ReadPlan, Snapshot, TableAt
 from lakemill.errors import (
     BadArgument,
-    EngineLost,
     LakemillError,
     OutcomeUnknown,
     PublishConflict,
-    SqlFailed,
     UnknownColumn,
 )
+from lakemill.lake.flush import check_locks, flush, to_be_dropped
 from lakemill.lake.footer import new_deletes, new_files
 from lakemill.lake.scan import scan_in
 from lakemill.lake.staging import JOB_FOLDER
@@ -67,6 +66,11 @@ class State:
     table: TableAt
     target: WriteTarget
     plan: ReadPlan
+
+    @property
+    def inlined(self) -> bool:
+        """Whether rows or deletes are in the catalog, where no position names them."""
+        return bool(self.plan.inlined_rows or self.plan.inlined_deletes)
 
 
 @dataclass(slots=True)
@@ -296,23 +300,24 @@ def _files_only(table: Table) -> State:
     """A state all of whose rows and deletes are in files; others may inline more while we flush, so we look again."""
     for _ in range(ATTEMPTS):
         state = _state(table)
-        if not state.plan.inlined_rows and not state.plan.inlined_deletes:
+        if not state.inlined:
             return state
-        _flush(table.lake, state.table)
+        try:
+            _flush(table.lake, state.table)
+        except LakemillError:
+            state = _state(table)
+            if state.inlined:
+                raise
+            return state  # it was committed: only what the extension does after that failed
     raise PublishConflict(f"others keep writing inlined rows to {table.schema}.{table.name}")
 
 
 def _flush(lake: Lake, table: TableAt) -> None:
-    """Once more by a new DuckDB where the first fails: it looks for inlined rows where they were when it attached.
-
-    A flush of somebody else's drops the tables of older columns; ducklake 1.5.5 dies of that, or refuses.
-    """
-    flush = "CALL ducklake_flush_inlined_data('lake', schema_name => ?, table_name => ?)"
-    try:
-        lake.sql(flush, [table.schema, table.name])
-    except (EngineLost, SqlFailed):
-        lake.renew_duck()
-        lake.sql(flush, [table.schema, table.name])
+    schema = lake.settings.lake.catalog_schema
+    # Our own DuckDB may hold a lock on what is dropped, and ducklake 1.5.5 dies of a table that went since it attached.
+    lake.renew_duck()
+    check_locks(lake.conn, schema, to_be_dropped(lake.conn, schema, table))
+    flush(lake.settings, lake.dsn, table)
 
 
 def _replanned(once: Callable[[], T]) -> T:
