@@ -2,13 +2,13 @@
 
 Lines 2 and 3 of a refresh, for ``create``, ``validate``, and a refresh whose sources changed their shape. DuckDB binds
 the query over empty tables of the same columns, in memory: what it refuses is refused, and the types of the output are
-its types. Nothing is written anywhere.
+its types. A query in Spark's own SQL is asked of Spark instead. Nothing is written anywhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -16,19 +16,21 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
-from lakemill.core import dialect
+from lakemill.core import dialect, sparksql
 from lakemill.core.clock import uses_clock, with_parameter
-from lakemill.core.definition import Definition, RefreshMode
+from lakemill.core.definition import Definition, Dialect, RefreshMode
 from lakemill.core.graph import Node as GraphNode
 from lakemill.core.graph import build_graph
-from lakemill.core.names import MAIN, QualifiedName, fold, quote
+from lakemill.core.names import QualifiedName, fold, quote
 from lakemill.core.plan import Reason, ResolvedMode, Shape, obstacle, resolve
 from lakemill.core.position import START, Position
 from lakemill.core.query import build, qualified
+from lakemill.core.references import tables as named_tables
 from lakemill.core.schema import duck_type
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.errors import BadStatement, Cycle, NotIncrementable, SqlFailed, UnknownTable, UnsupportedType
 from lakemill.lake import duck
+from lakemill.spark import analysis
 from lakemill.store import definitions
 from lakemill.store.definitions import DynamicTable, OutputColumn, Resolved, Source, SourceKind
 
@@ -56,6 +58,8 @@ class Analysis:
 
 def analyse(lake: Lake, definition: Definition, at: Position = START, file: str | None = None) -> Analysis:
     """What a definition means on the lake as it is now; ``at`` is where its query stands, for errors."""
+    if definition.dialect is Dialect.SPARK:
+        return _analyse_spark(lake, definition, at, file)
     parsed = parse_query(definition.query, at, file)
     with lake.catalog() as catalog:
         found = _Lookup(lake, catalog, definition, at, file)
@@ -73,13 +77,8 @@ def analyse(lake: Lake, definition: Definition, at: Position = START, file: str 
         raise BadStatement(f"the query can't be taken apart: {_first_line(error)}", place=at.place(file)) from error
     shape = shape_of(full, sources, types, at, file)
     dialect.check(full, types, text="" if found.views else text, at=at, file=file)
-    mode = resolve(definition.refresh_mode, shape)
-    if definition.refresh_mode is RefreshMode.INCREMENTAL and (reason := obstacle(shape)) is not None:
-        raise NotIncrementable(f"{reason.text} ({reason.code})", remedy=reason.remedy, place=at.place(file))
-    clocked = uses_clock(with_parameter(full)) or any(
-        source.supplier_id is not None and definitions.by_id(lake.conn, source.supplier_id).resolved.clocked
-        for source in sources
-    )
+    mode = _resolved(definition, shape, at, file)
+    clocked = uses_clock(with_parameter(full)) or _clocked_suppliers(lake, sources)
     resolved = Resolved(full.sql("duckdb"), mode.mode, _told(mode.reason), output, clocked)
     used = _mentioned(full, sources, types)
     narrowed = tuple(replace(source, columns=names) for source, names in zip(sources, used, strict=True))
@@ -87,9 +86,46 @@ def analyse(lake: Lake, definition: Definition, at: Position = START, file: str 
     return Analysis(definition, resolved, mode, shape, (*narrowed, *found.views), types)
 
 
+def _analyse_spark(
+    lake: Lake, definition: Definition, at: Position, file: str | None, before: tuple[Source, ...] = ()
+) -> Analysis:
+    """The same for Spark's own SQL, whose types are Spark's; ``before``: what it read when it was declared."""
+    parsed = parse_query(definition.query, at, file, Dialect.SPARK)
+    query = sparksql.read(definition.query, parsed, at, file)
+    with lake.catalog() as catalog:
+        found = _Lookup(lake, catalog, definition, at, file)
+        found.look_up(query.named)
+        sources, types = found.tables, found.types
+    if before:  # stars stay as they were: a column that came later is not there
+        known = {source.key: source.columns for source in before}
+        types = {key: {n: type_ for n, type_ in own.items() if n in known.get(key, own)} for key, own in types.items()}
+    narrowed = tuple(replace(source, columns=query.uses(types[source.key])) for source in sources)
+    used = {source.key: {name: types[source.key][name] for name in source.columns} for source in narrowed}
+    described = analysis.described(lake.spark, query, used, at, file)
+    output = _named_columns(definition, [name for name, _ in described], [type_ for _, type_ in described], at, file)
+    mode = _resolved(definition, sparksql.NO_DELTAS, at, file)
+    clocked = query.clocked or _clocked_suppliers(lake, sources)
+    resolved = Resolved(definition.query, mode.mode, _told(mode.reason), output, clocked)
+    _refuse_cycle(lake, definition, narrowed)
+    return Analysis(definition, resolved, mode, sparksql.NO_DELTAS, narrowed, types)
+
+
+def _resolved(definition: Definition, shape: Shape, at: Position, file: str | None) -> ResolvedMode:
+    if definition.refresh_mode is RefreshMode.INCREMENTAL and (reason := obstacle(shape)) is not None:
+        raise NotIncrementable(f"{reason.text} ({reason.code})", remedy=reason.remedy, place=at.place(file))
+    return resolve(definition.refresh_mode, shape)
+
+
+def _clocked_suppliers(lake: Lake, sources: tuple[Source, ...]) -> bool:
+    suppliers = [source.supplier_id for source in sources if source.supplier_id is not None]
+    return any(definitions.by_id(lake.conn, supplier).resolved.clocked for supplier in suppliers)
+
+
 def analyse_again(lake: Lake, table: DynamicTable, definition: Definition | None = None) -> Analysis:
     """What a declared table means by now; stars stay as they were expanded, unless a view has to be read anew."""
     definition = definition or table.definition
+    if definition.dialect is Dialect.SPARK:
+        return _analyse_spark(lake, definition, START, None, definitions.sources(lake.conn, table))
     if any(source.kind is SourceKind.VIEW for source in definitions.sources(lake.conn, table)):
         return analyse(lake, definition)
     names = tuple(column.name for column in table.resolved.columns)
@@ -121,9 +157,9 @@ def shape_of(
 
 
 # ---------------------------------------------------------------- reading the text
-def parse_query(text: str, at: Position, file: str | None) -> exp.Query:
+def parse_query(text: str, at: Position, file: str | None, dialect: Dialect = Dialect.DUCKDB) -> exp.Query:
     try:
-        found = sqlglot.parse(text, dialect="duckdb")
+        found = sqlglot.parse(text, dialect=dialect.value)
     except SqlglotError as error:
         first = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
         lines = text.split("\n")
@@ -134,7 +170,7 @@ def parse_query(text: str, at: Position, file: str | None) -> exp.Query:
         raise BadStatement(f"the query can't be read: {told}", place=place) from error
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise BadStatement("a dynamic table needs one SELECT", place=at.place(file))
-    for token in sqlglot.tokenize(text, dialect="duckdb"):
+    for token in sqlglot.tokenize(text, dialect="duckdb") if dialect is Dialect.DUCKDB else ():
         # sqlglot takes it for regexp_matches
         if token.text == "~" and token.token_type is not sqlglot.TokenType.STRING:
             raise BadStatement(
@@ -174,15 +210,7 @@ class _Lookup:
         """The query with every view as a subquery, and every table with its schema."""
         if depth > _DEEPEST_VIEW:
             raise BadStatement(f"views are nested more than {_DEEPEST_VIEW} deep", place=self.at.place(self.file))
-        ctes = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
-        for table in list(query.find_all(exp.Table)):
-            if not isinstance(table.this, exp.Identifier) or (not table.db and table.name.lower() in ctes):
-                continue
-            if table.catalog:
-                raise BadStatement(
-                    f"{table.sql('duckdb')} names a database", remedy="write schema.table", place=self._place(table)
-                )
-            name = QualifiedName(table.db or MAIN, table.name)
+        for table, name in named_tables(query):
             source = self._source(name, table)
             if source.kind is SourceKind.VIEW:
                 text, aliases = self.view_texts[name]
@@ -195,7 +223,21 @@ class _Lookup:
                 table.set("db", exp.to_identifier(name.schema, quoted=True))
         return query
 
+    def look_up(self, named: Iterable[tuple[exp.Table, QualifiedName]]) -> None:
+        """The tables of a query in Spark's SQL; a view is DuckDB's SQL, so it can't be a part of it."""
+        for table, name in named:
+            if self._source(name, table).kind is SourceKind.VIEW:
+                raise BadStatement(
+                    f"{name} is a view, in DuckDB's SQL; this query is in Spark's",
+                    remedy="make the view a dynamic table with TARGET_LAG = DOWNSTREAM, or write its query out",
+                    place=self._place(table),
+                )
+
     def _source(self, name: QualifiedName, table: exp.Table) -> Source:
+        if table.catalog:
+            raise BadStatement(
+                f"{table.sql('duckdb')} names a database", remedy="write schema.table", place=self._place(table)
+            )
         if name not in self._known:
             self._known[name] = self._looked_up(name, table)
         return self._known[name]
@@ -249,7 +291,13 @@ def _output(
             rows = scratch.execute(f"DESCRIBE {definition.query}").fetchall()
         except duck.DuckError as error:
             raise _refused(error, definition.query, at, file) from error
-    names = [row[0] for row in rows]
+    return _named_columns(definition, [row[0] for row in rows], [row[1] for row in rows], at, file)
+
+
+def _named_columns(
+    definition: Definition, names: Sequence[str], types: Sequence[str], at: Position, file: str | None
+) -> tuple[OutputColumn, ...]:
+    """The columns of the table: the query's own, under the names of the column list where there is one."""
     if definition.columns:
         if len(definition.columns) != len(names):
             raise BadStatement(
@@ -262,7 +310,7 @@ def _output(
         raise BadStatement(
             f"two columns are called {min(twice)!r}", remedy="give one of them an alias", place=at.place(file)
         )
-    return tuple(OutputColumn(name, _kept_as(row[1], name)) for name, row in zip(names, rows, strict=True))
+    return tuple(OutputColumn(name, _kept_as(type_, name)) for name, type_ in zip(names, types, strict=True))
 
 
 def _kept_as(type_: str, name: str) -> str:

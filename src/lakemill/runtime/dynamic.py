@@ -97,7 +97,8 @@ def _same_content(known: DynamicTable, found: Analysis) -> bool:
     """Whether the content that is there is right for the new definition too."""
     one, other = known.resolved, found.resolved
     same = (one.query, one.columns) == (other.query, other.columns)
-    return same and known.definition.partition_by == found.definition.partition_by
+    had, has = known.definition, found.definition
+    return same and (had.partition_by, had.dialect) == (has.partition_by, has.dialect)
 
 
 def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, cast
 import sqlglot
 from sqlglot import exp
 
+from lakemill.core.definition import Dialect
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName
 from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
 from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.core.scan import Snapshot
+from lakemill.core.sparksql import NO_DELTAS, SparkQuery, read
 from lakemill.errors import ConflictError, InternalError, LakemillError, OutputChanged, StrictRefused, UpstreamFailed
 from lakemill.runtime.analyse import analyse_again, shape_of
 from lakemill.runtime.carry import Lost, carry_out
@@ -245,15 +247,19 @@ class Refresh:
 
     @property
     def shape(self) -> Shape:
-        if self._shape is None:
+        if self._shape is None and isinstance(self.query, SparkQuery):
+            self._shape = NO_DELTAS
+        elif self._shape is None:
             tables = tuple(source for source in self.sources if source.kind is not SourceKind.VIEW)
             types = {source.key: dict.fromkeys(source.columns, "") for source in tables}
-            self._shape = shape_of(self.query, tables, types)
+            self._shape = shape_of(cast("exp.Query", self.query), tables, types)
         return self._shape
 
     @property
-    def query(self) -> exp.Query:
-        return cast("exp.Query", sqlglot.parse_one(self.table.resolved.query, dialect="duckdb"))
+    def query(self) -> exp.Query | SparkQuery:
+        text, dialect = self.table.resolved.query, self.table.definition.dialect
+        parsed = cast("exp.Query", sqlglot.parse_one(text, dialect=dialect.value))
+        return parsed if dialect is Dialect.DUCKDB else read(text, parsed)
 
     def _mode_reason(self) -> Reason:
         code, _, text = self.table.resolved.mode_reason.partition(": ")

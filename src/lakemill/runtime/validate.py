@@ -15,10 +15,11 @@ import sqlglot
 from sqlglot import exp
 
 from lakemill.core.ddl import parse_script
-from lakemill.core.definition import Definition, RefreshMode
+from lakemill.core.definition import Definition, Dialect, RefreshMode
 from lakemill.core.graph import Warned, warnings
-from lakemill.core.names import MAIN, QualifiedName
+from lakemill.core.names import QualifiedName
 from lakemill.core.properties import PROPERTIES, shown
+from lakemill.core.references import tables
 from lakemill.core.statement import Create, IfExists, Statement
 from lakemill.errors import (
     BadStatement,
@@ -121,7 +122,8 @@ def _validated(lake: Lake, statement: Create, file: str | None) -> Validation:
     where = "syntax"
     named: tuple[QualifiedName, ...] = ()
     try:
-        named = tuple(_named(parse_query(definition.query, at, file)))
+        parsed = parse_query(definition.query, at, file, definition.dialect)
+        named = tuple(dict.fromkeys(name for _, name in tables(parsed)))
         where = "name"
         known = definitions.find(lake.conn, definition.name)
         if known is None:
@@ -140,7 +142,7 @@ def _validated(lake: Lake, statement: Create, file: str | None) -> Validation:
         if failed in CHECKS[CHECKS.index("types") :]:
             told["sources"] = ", ".join(map(str, named))
         if failed in CHECKS[CHECKS.index("strategy") :]:
-            told["types"] = "both engines can run it"
+            told["types"] = "both engines can run it" if definition.dialect is Dialect.DUCKDB else "Spark can run it"
         return Validation(tuple(_failed(failed, error, told)), definition, named=named, error=error)
     return Validation(tuple(_passed(found, told)), definition, found, named)
 
@@ -200,22 +202,12 @@ def _properties(definition: Definition) -> Iterable[str]:
     return [*lines, f"PARTITION BY ({', '.join(definition.partition_by)})"] if definition.partition_by else lines
 
 
-def _named(query: exp.Query) -> Iterator[QualifiedName]:
-    ctes = {cte.alias.lower() for cte in query.find_all(exp.CTE)}
-    seen = set()
-    for table in query.find_all(exp.Table):
-        name = QualifiedName(table.db or MAIN, table.name)
-        plain = isinstance(table.this, exp.Identifier) and (table.db or table.name.lower() not in ctes)
-        if plain and name not in seen:
-            seen.add(name)
-            yield name
-
-
 def _keys(found: Analysis) -> tuple[str, ...]:
-    query = cast("exp.Query", sqlglot.parse_one(found.resolved.query, dialect="duckdb"))
+    dialect = found.definition.dialect.value
+    query = cast("exp.Query", sqlglot.parse_one(found.resolved.query, dialect=dialect))
     group = query.args.get("group")
     if not isinstance(group, exp.Group):
         return ()
     if group.args.get("all"):
         return tuple(one.alias_or_name for one in query.selects if not one.find(exp.AggFunc))
-    return tuple(key.name if isinstance(key, exp.Column) else key.sql("duckdb") for key in group.expressions)
+    return tuple(key.name if isinstance(key, exp.Column) else key.sql(dialect) for key in group.expressions)

@@ -25,7 +25,9 @@ from lakemill.core.algebra import WEIGHT, End, Node, at, leaf, sql
 from lakemill.core.clock import NOW, bound, with_parameter
 from lakemill.core.delta import Delta
 from lakemill.core.ranges import Use, uses
+from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark
+from lakemill.core.sparksql import SparkQuery
 from lakemill.spark import types
 from lakemill.spark.ends import Ends, ends_of, read_ends, within
 
@@ -89,8 +91,14 @@ class Execution:
             self._add(step.name, keys)
         return self._fitted(self._run(sqlglot.parse_one(delta.sql, dialect="duckdb")), weighed=True)
 
-    def whole(self, query: Node | exp.Query, names: Mapping[str, int]) -> DataFrame:
+    def whole(self, query: Node | exp.Query | SparkQuery, names: Mapping[str, int]) -> DataFrame:
         """The query at b: a tree, or where it has none the query itself; ``names`` are its tables' numbers."""
+        if isinstance(query, SparkQuery):
+            leaves = {key: leaf(number, "b") for key, number in names.items()}
+            for name in leaves.values():
+                self._need(name)
+            views = {key: self._prefix + name for key, name in leaves.items()}
+            return self._fitted(self._spark.sql(spliced(query.text, query.pieces(views, self._clock["b"]))))
         if isinstance(query, exp.Query):
             text = bound(with_parameter(query), "b")
             for table in list(text.find_all(exp.Table)):

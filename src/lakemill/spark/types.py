@@ -6,7 +6,8 @@ import re
 
 from pyspark.sql import types as t
 
-from lakemill.core.schema import Column, shown_type, stored_type
+from lakemill.core.schema import Column, quote_identifier, shown_type, stored_type
+from lakemill.errors import UnsupportedType
 
 _SIMPLE: dict[str, t.DataType] = {
     "boolean": t.BooleanType(),
@@ -60,3 +61,44 @@ def shown(column: Column) -> t.DataType:
         case "map":
             return t.MapType(shown(column.children[0]), shown(column.children[1]), True)
     return scalar(shown_type(column))
+
+
+_DUCK: dict[type[t.DataType], str] = {
+    t.BooleanType: "BOOLEAN",
+    t.ByteType: "TINYINT",
+    t.ShortType: "SMALLINT",
+    t.IntegerType: "INTEGER",
+    t.LongType: "BIGINT",
+    t.FloatType: "FLOAT",
+    t.DoubleType: "DOUBLE",
+    t.DateType: "DATE",
+    t.TimeType: "TIME",
+    t.TimestampType: "TIMESTAMPTZ",
+    t.TimestampNTZType: "TIMESTAMP",
+    t.BinaryType: "BLOB",
+    t.NullType: "INTEGER",  # of nothing but NULLs; DuckDB makes the same of it
+}
+
+
+def duck(type_: t.DataType, name: str) -> str:
+    """The type, in DuckDB's words, of a lake's column that holds all values of one of Spark's; else refused."""
+    match type_:
+        case t.DecimalType():
+            return f"DECIMAL({type_.precision},{type_.scale})"
+        case t.StringType() if type_.collation == "UTF8_BINARY":
+            return "VARCHAR"
+        case t.ArrayType():
+            return f"{duck(type_.elementType, name)}[]"
+        case t.StructType():
+            fields = (f"{quote_identifier(field.name)} {duck(field.dataType, name)}" for field in type_.fields)
+            return f"STRUCT({', '.join(fields)})"
+        case t.MapType():
+            raise UnsupportedType(
+                f"column {name!r} holds a map, which can't be compared",
+                remedy="write map_entries(…), a list of structs",
+            )
+    if type(type_) in _DUCK:
+        return _DUCK[type(type_)]
+    raise UnsupportedType(
+        f"column {name!r} is {type_.simpleString().upper()}, which a lake can't hold", remedy="cast it to another type"
+    )
