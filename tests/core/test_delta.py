@@ -13,11 +13,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from lakemill.core.algebra import Node, at, scans, sql
+from lakemill.core.algebra import Node, at, computed, scans, sql, states
 from lakemill.core.delta import derive
 from lakemill.core.narrow import used_columns
 from lakemill.core.query import build, qualified
 from lakemill.core.shape import NotIncremental, Volatile
+from lakemill.core.state import column_types, keep
 
 SCHEMA = {
     "main": {
@@ -27,6 +28,7 @@ SCHEMA = {
     }
 }
 SOURCES = {"main.r": 0, "main.s": 1, "main.u": 2}
+TYPES = list(SCHEMA["main"].values())
 COLUMNS = {f"main.{name}": list(columns) for name, columns in SCHEMA["main"].items()}
 
 QUERIES = {
@@ -226,6 +228,30 @@ def check(connection: duckdb.DuckDBPyConnection, query: str, tree: Node, changed
     assert signed(connection, delta.sql) == {key: weight for key, weight in after.items() if weight}
 
 
+def check_kept(connection: duckdb.DuckDBPyConnection, tree: Node, changed: frozenset[int]) -> None:
+    """The same with states, which hold what their groups were before."""
+    before, after = (bag(connection, sql(at(computed(tree), end))) for end in ("a", "b"))
+    kept = keep(tree, TYPES)
+    for state in states(kept):
+        end = sql(at(state.child, "a"))
+        values = {name: t for name, t in TIMES.items() if f"${name}" in end}
+        own = ", ".join(f'"{name}" AS {mine}' for name, mine in state.columns)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE source{state.source}_a AS SELECT {own} FROM ({end})", values)
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE source{state.source}_b AS FROM source{state.source}_a")
+        typed = connection.execute(f"DESCRIBE source{state.source}_a").fetchall()
+        assert [(name, type_) for name, type_, *_ in typed] == list(column_types(state, TYPES))
+    delta = derive(kept, changed)
+    for step in delta.steps:
+        values = {name: t for name, t in TIMES.items() if f"${name}" in step.sql}
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {step.name} AS {step.sql}", values)
+    for state in states(kept):
+        now = sql(at(state.child, "b"))
+        own = ", ".join(mine for _, mine in state.columns)
+        assert bag(connection, f"SELECT {own} FROM source{state.source}_b") == bag(connection, now), "the state"
+    after.subtract(before)
+    assert signed(connection, delta.sql) == {key: weight for key, weight in after.items() if weight}
+
+
 def at_time(query: str, t: str) -> str:
     """The query's own words with the time written in, as a person would."""
     instant = f"TIMESTAMPTZ '{t}'"
@@ -245,6 +271,18 @@ def test_the_delta_is_the_difference(name: str) -> None:
             changed = fill(connection, rng)
             if changed & {scan.source for scan in scans(tree)} or "now" in name:
                 check(connection, query, tree, changed)
+
+
+@pytest.mark.parametrize("name", [name for name in QUERIES if states(keep(tree_of(QUERIES[name]), TYPES))])
+def test_the_delta_with_states(name: str) -> None:
+    tree = tree_of(QUERIES[name])
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 1; SET TimeZone = 'UTC'")
+        for seed in range(12):
+            rng = Random(f"{name} {seed}")
+            changed = fill(connection, rng)
+            if changed & {scan.source for scan in scans(tree)} or "now" in name:
+                check_kept(connection, tree, changed)
 
 
 @pytest.mark.parametrize("name", QUERIES)

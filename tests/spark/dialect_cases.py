@@ -321,6 +321,7 @@ CASE WHEN i2 <> 0 THEN i1 // i2 END ;; 1 ;; 2147483648 ;; 9223372036854775808 ;;
 [1, 2] ;; ['a', s1] ;; {'a': i1, 'b': 'x'} ;; t1 ;; k1 ;; h1 ;; u1 ;; u2 ;; d3 ;; r1 ;; x1 ;; y1 ;; tz1 ;; m1 ;; l1
 l2 ;; p1 ;; l1[1] ;; l1[-1] ;; l1[2] ;; l2[3] ;; l1[0] ;; len(l1) ;; array_length(l2) ;; list_contains(l1, 3)
 list_contains(l2, s1) ;; list_contains(l1, NULL) ;; p1.a ;; p1['b'] ;; struct_extract(p1, 'a') ;; {'q': p1}.q.b
+generate_series(1, i1 % 4) ;; generate_series(i2 % 3, 2) ;; generate_series(3) ;; generate_series(k1, k1 + 2)
 """),
 ]
 CASTS = ("CAST", "TRY_CAST")

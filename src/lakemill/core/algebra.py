@@ -19,7 +19,8 @@ from lakemill.core.names import quote
 
 Expr = exp.Expr
 WEIGHT = "__weight"
-End = Literal["a", "b", "delta"]
+End = Literal["a", "b", "delta", "touched", "merged"]
+"""Of a source: before, after, and what changed. Of a state also the groups that changed: by how much, and both ends."""
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 SetKind = Literal["union", "except", "intersect"]
 
@@ -118,7 +119,32 @@ class Restrict:
     step: str
 
 
-Node = Scan | Values | Filter | Project | Join | Aggregate | Window | Distinct | SetOp | Unnest | Top | Restrict
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a state keeps of a group beside its key: how many rows, how many that are not NULL, or their exact total."""
+
+    name: str
+    kind: Literal["rows", "count", "total"]
+    value: Expr
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Groups that are kept in a table of ours, a state, which the trees of a delta scan as a source of that number.
+
+    ``child`` computes it. ``columns``: our name → its name in the state; the keys, then the parts.
+    """
+
+    child: Aggregate
+    parts: tuple[Part, ...]
+    source: int
+    columns: tuple[tuple[str, str], ...]
+
+
+Node = (
+    Scan | Values | Filter | Project | Join | Aggregate | Window | Distinct | SetOp | Unnest | Top | Restrict | Stored
+)
 
 
 # ---------------------------------------------------------------- looking at trees
@@ -150,6 +176,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
         case Join(left=left, right=right) | SetOp(left=left, right=right):
             return (left, right)
+        case Stored(child=groups):
+            return (groups.child,)
     return (node.child,)
 
 
@@ -164,6 +192,8 @@ def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
             return node
         case Join() | SetOp():
             return replace(node, left=change(node.left), right=change(node.right))
+        case Stored(child=groups):
+            return replace(node, child=replace(groups, child=change(groups.child)))
     return replace(node, child=change(node.child))
 
 
@@ -186,6 +216,8 @@ def expressions(node: Node) -> list[Expr]:
             return list(order)
         case Restrict(keys=given):
             return [value for value, _ in given]
+        case Stored(child=groups):
+            return expressions(groups)
     return []
 
 
@@ -223,12 +255,37 @@ def union_all(nodes: Sequence[Node]) -> Node:
     return first
 
 
+def weighed(node: Node, weight: int) -> Node:
+    """Rows that all have one weight."""
+    return Project(node, (*itself(names(node)), (WEIGHT, exp.cast(exp.Literal.number(weight), "BIGINT"))))
+
+
+def consolidated(signed: Node, columns: Sequence[str]) -> Node:
+    """One row per distinct row, its weights added up, none with weight zero."""
+    total = exp.cast(exp.Sum(this=column(WEIGHT)), "BIGINT")
+    nonzero = exp.NEQ(this=column(WEIGHT), expression=exp.Literal.number(0))
+    return Filter(Aggregate(signed, itself(columns), ((WEIGHT, total),)), nonzero)
+
+
 def at(node: Node, end: Literal["a", "b"]) -> Node:
-    """The whole tree at one end: its scans and its clock."""
+    """The whole tree at one end: its scans, its states and its clock."""
     if isinstance(node, Scan):
         return replace(node, end=end)
+    if isinstance(node, Stored):
+        return Scan(node.source, node.columns, end)
     node = mapped(node, lambda value: bound(value, end)) if timely(node) else node
     return rebuilt(node, lambda child: at(child, end))
+
+
+def computed(node: Node) -> Node:
+    """The tree without states: everything is computed from the sources."""
+    return computed(node.child) if isinstance(node, Stored) else rebuilt(node, computed)
+
+
+def states(node: Node) -> list[Stored]:
+    """The states of a tree, each after those that it is computed from."""
+    below = [state for child in children(node) for state in states(child)]
+    return [*below, node] if isinstance(node, Stored) else below
 
 
 def timely(node: Node) -> bool:
@@ -338,6 +395,8 @@ def sql(node: Node) -> str:
         case Restrict(child=child, keys=keys, step=step):
             same = [f"{_text(value)} IS NOT DISTINCT FROM {step}.{quote(name)}" for value, name in keys]
             return f"SELECT * FROM {_inner(child)} SEMI JOIN {step} ON {' AND '.join(same)}"
+        case Stored(child=child):
+            return sql(child)
 
 
 def leaf(source: int, end: End | None) -> str:

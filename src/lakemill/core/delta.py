@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from sqlglot import exp
-
 from lakemill.core.algebra import (
     WEIGHT,
     Aggregate,
@@ -27,24 +25,30 @@ from lakemill.core.algebra import (
     Restrict,
     Scan,
     SetOp,
+    Stored,
     Unnest,
     Values,
     Window,
     at,
     children,
     column,
+    consolidated,
     equal_pairs,
     itself,
     names,
     rebuilt,
+    scans,
     sql,
+    states,
     substitute,
     timely,
     union_all,
     used,
+    weighed,
 )
 from lakemill.core.clock import bound
 from lakemill.core.joins import cluster, connected
+from lakemill.core.state import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +84,19 @@ def derive(query: Node, changed: frozenset[int]) -> Delta:
 
     Trees that ask for it have the parameters ``$now_a`` and ``$now_b``.
     """
-    deriving = _Deriving(changed)
+    kept = states(query)
+    deriving = _Deriving(changed, frozenset(state.source for state in kept))
+    for state in kept:  # each after those that it is computed from, and before all that reads it
+        if deriving.touches(state):
+            deriving.steps += [Step(name, tree) for name, tree in merged(state, deriving.delta(state.child.child))]
     tree = consolidated(deriving.delta(query), names(query))
     return Delta(tuple(deriving.steps), tree, tuple(deriving.whole))
-
-
-def consolidated(signed: Node, columns: Sequence[str]) -> Node:
-    """One row per distinct row, its weights added up, none with weight zero."""
-    total = exp.cast(exp.Sum(this=column(WEIGHT)), "BIGINT")
-    nonzero = exp.NEQ(this=column(WEIGHT), expression=exp.Literal.number(0))
-    return Filter(Aggregate(signed, itself(columns), ((WEIGHT, total),)), nonzero)
 
 
 @dataclass(slots=True)
 class _Deriving:
     changed: frozenset[int]
+    states: frozenset[int]
     steps: list[Step] = field(default_factory=list)
     whole: list[str] = field(default_factory=list)
 
@@ -127,6 +129,8 @@ class _Deriving:
             case Join():
                 pairs = equal_pairs(node)
                 return self._keyed(node, [[left for left, _ in pairs], [right for _, right in pairs]])
+            case Stored():
+                return Scan(node.source, node.columns, "delta")
             case Aggregate(keys=keys):
                 return self._keyed(node, [[value for _, value in keys]])
             case Window(keys=shared):
@@ -169,8 +173,10 @@ class _Deriving:
     def _keyed(self, node: Node, keys: Sequence[Sequence[Expr]]) -> Node:
         """The operator at both ends, for the keys that the deltas of its inputs touch."""
         if not keys[0]:
-            self.whole.append("Clock" if timely(node) else type(node).__name__)
-            return _difference(at(node, "a"), at(node, "b"))
+            before, after = at(node, "a"), at(node, "b")
+            if not {scan.source for scan in scans(before)} <= self.states:
+                self.whole.append("Clock" if timely(node) else type(node).__name__)
+            return _difference(before, after)
         inputs = children(node)
         named = [f"__k{i}" for i in range(len(keys[0]))]
         touched: list[Node] = []
@@ -200,11 +206,7 @@ def _renamed(node: Node, own: Sequence[str], wanted: Sequence[str]) -> Node:
 
 def _difference(before: Node, after: Node) -> Node:
     """The rows after with weight 1, and those before with weight −1."""
-    sides = []
-    for node, weight in ((after, 1), (before, -1)):
-        value = exp.cast(exp.Literal.number(weight), "BIGINT")
-        sides.append(Project(node, (*itself(names(node)), (WEIGHT, value))))
-    return union_all(sides)
+    return union_all([weighed(after, 1), weighed(before, -1)])
 
 
 # ---------------------------------------------------------------- restricting

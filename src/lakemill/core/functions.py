@@ -208,6 +208,14 @@ def _array(call: Call) -> Value:
     return Value(f"array({', '.join(value.sql for value in values)})", t.list_of(values[0].type))
 
 
+def _series(call: Call) -> Value:
+    if len(call.args) != 2:
+        raise call.refuse("generate_series with a step is not known", "multiply the numbers instead")
+    low, high = call.take(0, t.BIGINT), call.take(1, t.BIGINT)
+    none = f"CAST(array() AS ARRAY<{t.spark(t.BIGINT)}>)"  # Spark would count down
+    return Value(f"CASE WHEN {high} < {low} THEN {none} ELSE sequence({low}, {high}) END", t.list_of(t.BIGINT))
+
+
 def _contains(call: Call) -> Value:
     held, wanted = call.args
     if held.type.name == "LIST":
@@ -257,6 +265,7 @@ NUMBERS: Mapping[str, Rule] = {
     "Length": _length,
     "ArraySize": _length,
     "Array": _array,
+    "GenerateSeries": _series,
     "ArrayContains": _contains,
     "Contains": _contains,
     "StructExtract": _field,
