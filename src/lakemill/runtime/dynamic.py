@@ -90,7 +90,9 @@ def _content_stays(where: Executor, table: DynamicTable, frontier: Frontier, com
     """The content of the frontier counts as that of this version of the definition, as of this commit."""
     old = frontier.version
     version = Version(commit, old.b_hi, old.b_hi, definition, old.table_id, old.t)
-    versions.move_frontier(where, table.id, version, frontier.b_time, frontier.sources, frontier.version_id)
+    versions.move_frontier(
+        where, table.id, version, frontier.b_time, frontier.sources, frontier.version_id, frontier.states
+    )
 
 
 def _same_content(known: DynamicTable, found: Analysis) -> bool:
@@ -219,11 +221,14 @@ def drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
         for dynamic_id in ids:
             pins.drop_positions(cursor, f"dynamic:{dynamic_id}")
 
+    frontiers = [versions.frontier(lake.conn, dynamic_id) for dynamic_id in ids]
+    states = [state.table_id for frontier in frontiers if frontier is not None for state in frontier.states]
+    tables = [*(found.table_id for found in gone if found.table_id is not None), *states]
     with lake.catalog() as catalog:
         head = catalog.head()
-        live = [f for f in gone if f.table_id is not None and catalog.table_by_id(f.table_id, head.id) is not None]
+        live = [table_id for table_id in tables if catalog.table_by_id(table_id, head.id) is not None]
     if live:
-        updates = tuple(DropTable(found.table_id) for found in live if found.table_id is not None)
+        updates = tuple(map(DropTable, live))
         told = f"drop {', '.join(str(found.name) for found in gone)}"
         lake.publisher.publish(Intent(uuid.uuid4(), updates, (), author="lakemill", message=told), more)
     else:

@@ -293,7 +293,9 @@ class Refresh:
         version = Version(old.commit, self.b.id, self.b.id, self.table.definition_version, old.table_id, t)
         with self.lake.conn.transaction(), self.lake.conn.cursor() as cursor:
             claims.require_claim(cursor, held)
-            versions.move_frontier(cursor, self.table.id, version, self.b.time, reads, self.frontier.version_id)
+            versions.move_frontier(
+                cursor, self.table.id, version, self.b.time, reads, self.frontier.version_id, self.frontier.states
+            )
             return self.finish(cursor, Action.NO_DATA, reason, old.commit, **_NOTHING)
 
     def finish(self, where: db.Executor, action: Action, reason: Reason, commit: int, **measured: Any) -> RefreshRecord:

@@ -38,6 +38,8 @@ class Frontier:
     b_time: datetime
     """When the data snapshot was committed."""
     sources: tuple[SourceRead, ...]
+    states: tuple[SourceRead, ...] = ()
+    """Its hidden states, in the order of their numbers, as its last commit left them."""
 
 
 # ---------------------------------------------------------------- writing, inside a publish
@@ -48,12 +50,14 @@ def move_frontier(
     b_time: datetime,
     sources: Sequence[SourceRead],
     expected: int | None,
+    states: Sequence[SourceRead] = (),
 ) -> int:
     """Add a version and make it the current one; its id.
 
     ``expected`` is the version id of the frontier that the refresh was planned with, None for a first load. Refused
     when the definition or the frontier is another by now. A table that was waiting for its first load is ACTIVE then.
     """
+    reads = (*sources, *states)
     values = {
         "dynamic_id": dynamic_id,
         "commit": version.commit,
@@ -64,10 +68,11 @@ def move_frontier(
         "definition_version": version.definition_version,
         "table_id": version.table_id,
         "expected": expected,
-        "table_ids": [source.table_id for source in sources],
-        "columns_versions": [source.columns_version for source in sources],
-        "commits": [source.commit for source in sources],
-        "row_counts": [source.rows for source in sources],
+        "table_ids": [read.table_id for read in reads],
+        "columns_versions": [read.columns_version for read in reads],
+        "commits": [read.commit for read in reads],
+        "row_counts": [read.rows for read in reads],
+        "states": [*(None for _ in sources), *range(len(states))],
     }
     row = where.execute(QUERIES["move_frontier"].compose(), values).fetchone()
     if row is None:
@@ -106,7 +111,9 @@ def frontier(where: Executor, dynamic_id: int) -> Frontier | None:
     if row is None:
         return None
     rows = where.execute(QUERIES["frontier_sources"].compose(), values).fetchall()
-    return Frontier(row[0], Version(*row[1:-1]), row[-1], tuple(SourceRead(*source) for source in rows))
+    sources = tuple(SourceRead(*read) for state, *read in rows if not state)
+    states = tuple(SourceRead(*read) for state, *read in rows if state)
+    return Frontier(row[0], Version(*row[1:-1]), row[-1], sources, states)
 
 
 def version_at(where: Executor, dynamic_id: int, b: int, t: datetime | None = None) -> Version | None:

@@ -92,9 +92,11 @@ CREATE TABLE lakemill.frontier_sources (
   columns_version bigint NOT NULL,
   commit_snapshot bigint NOT NULL,
   row_count       bigint,                    -- NULL: not counted
+  state           int,                       -- NULL: a source; else a hidden state of this number
   PRIMARY KEY (dynamic_id, table_id)
 );
-COMMENT ON TABLE lakemill.frontier_sources IS 'What the current version read of each source: the next delta starts there.';
+COMMENT ON TABLE lakemill.frontier_sources IS
+  'What the current version read of each source, where the next delta starts; and its hidden states, as it left them.';
 
 CREATE TABLE lakemill.claims (
   dynamic_id bigint PRIMARY KEY REFERENCES lakemill.dynamic_tables ON DELETE CASCADE,

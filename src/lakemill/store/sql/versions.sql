@@ -23,12 +23,13 @@ moved AS (
   INSERT INTO lakemill.frontiers (dynamic_id, version_id) SELECT %(dynamic_id)s, version_id FROM added
   ON CONFLICT (dynamic_id) DO UPDATE SET version_id = excluded.version_id, moved_at = clock_timestamp()),
 read AS (
-  INSERT INTO lakemill.frontier_sources (dynamic_id, table_id, columns_version, commit_snapshot, row_count)
+  INSERT INTO lakemill.frontier_sources (dynamic_id, table_id, columns_version, commit_snapshot, row_count, state)
   SELECT %(dynamic_id)s, s.* FROM unnest(
-    %(table_ids)s::bigint[], %(columns_versions)s::bigint[], %(commits)s::bigint[], %(row_counts)s::bigint[]) AS s
+    %(table_ids)s::bigint[], %(columns_versions)s::bigint[], %(commits)s::bigint[], %(row_counts)s::bigint[],
+    %(states)s::int[]) AS s
   WHERE EXISTS (SELECT FROM added)
   ON CONFLICT (dynamic_id, table_id) DO UPDATE SET columns_version = excluded.columns_version,
-    commit_snapshot = excluded.commit_snapshot, row_count = excluded.row_count),
+    commit_snapshot = excluded.commit_snapshot, row_count = excluded.row_count, state = excluded.state),
 left_out AS (
   DELETE FROM lakemill.frontier_sources
   WHERE dynamic_id = %(dynamic_id)s AND table_id <> ALL(%(table_ids)s::bigint[]) AND EXISTS (SELECT FROM added))
@@ -71,9 +72,9 @@ SELECT v.version_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.
 FROM lakemill.frontiers f JOIN lakemill.versions v USING (version_id) WHERE f.dynamic_id = %(dynamic_id)s;
 
 -- name: frontier_sources
--- what it read
-SELECT table_id, columns_version, commit_snapshot, row_count FROM lakemill.frontier_sources
-WHERE dynamic_id = %(dynamic_id)s ORDER BY table_id;
+-- what it read, and the states that it left
+SELECT state IS NOT NULL, table_id, columns_version, commit_snapshot, row_count FROM lakemill.frontier_sources
+WHERE dynamic_id = %(dynamic_id)s ORDER BY state, table_id;
 
 -- name: forget_versions
 -- versions whose commit nobody can read any more; the current ones stay
