@@ -9,7 +9,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
     │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
-    │   └── LakeExists · NoLake · Unwritable · UnknownBucket · MissingPart
+    │   └── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
     ├── HistoryError         the past can't be used: read it all again                exit 3
     │   ├── StrictRefused · SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
     │   └── DeleteInDoubt · CatalogInconsistent · DeltaInconsistent
@@ -174,6 +174,14 @@ class Unwritable(UserError):
 class UnknownBucket(UserError):
     code = "UNKNOWN_BUCKET"
     default_remedy = "create the bucket, or correct the data path"
+
+
+class FileGone(UserError):
+    code = "FILE_GONE"
+    default_remedy = (
+        "somebody removed it: put it back from a backup, or read a snapshot that does not need it;"
+        " a DataFrame whose snapshot was expired must be made anew"
+    )
 
 
 class MissingPart(UserError):

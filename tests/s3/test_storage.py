@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemill.errors import BadSettings, LakemillError, StorageUnavailable, UnknownBucket, Unwritable
+from lakemill.errors import BadSettings, FileGone, LakemillError, StorageUnavailable, UnknownBucket, Unwritable
 from lakemill.lake import s3_errors
 from lakemill.lake.storage import Storage, open_storage
 from lakemill.settings import S3Settings, Settings
@@ -76,7 +76,7 @@ def test_many_files_are_moved_and_deleted_at_once(storage: Storage) -> None:
 
 
 def test_moving_what_is_not_there_says_so(storage: Storage) -> None:
-    with pytest.raises(StorageUnavailable, match="no such file"):
+    with pytest.raises(FileGone, match="not there"):
         storage.move(storage.root + "nothing", storage.root + "something")
 
 

@@ -16,6 +16,7 @@ from lakemill.errors import (
     StoreUnavailable,
     Unwritable,
 )
+from lakemill.lake.gone import gone_for_spark
 
 _LONGEST = 500
 _NO_ANSWER = ("08", "53", "57", "58")  # SQLSTATE classes: connection, resources, intervention, system
@@ -90,6 +91,8 @@ def _postgres(error: Exception) -> LakemillError:
 
 
 def _spark(error: Exception) -> LakemillError:
+    if gone := gone_for_spark(error):
+        return gone
     name = type(error).__name__
     if name in ("AnalysisException", "ParseException"):
         return SqlFailed(f"Spark: {_told(error)}", remedy="correct the expression")

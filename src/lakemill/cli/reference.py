@@ -270,6 +270,7 @@ MEANINGS: Mapping[str, str] = {
     "NO_LAKE": "There is no lake here.",
     "UNWRITABLE": "A folder or bucket can't be written.",
     "UNKNOWN_BUCKET": "The bucket of the data path does not exist.",
+    "FILE_GONE": "A file that the catalog names, or that a query reads, is not there; the place is its path.",
     "MISSING_PART": "A program or library that is needed is not installed.",
     "STRICT_REFUSED": "The dynamic table would have to be loaded anew, which STRICT forbids.",
     "SNAPSHOT_GONE": "The snapshot was there once, and was expired.",

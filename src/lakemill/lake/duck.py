@@ -22,6 +22,7 @@ from psycopg.conninfo import make_conninfo
 from lakemill import errors
 from lakemill.errors import LakemillError
 from lakemill.lake import s3_errors
+from lakemill.lake.gone import gone_for_duckdb
 from lakemill.settings import Settings, without_password
 from lakemill.store import db
 
@@ -253,9 +254,14 @@ _MEANINGS: tuple[tuple[str, type[LakemillError], Mapping[str, str]], ...] = (
 )
 
 
-def explain(error: duckdb.Error) -> LakemillError:
-    """The error of our own tree that an error of DuckDB means; `SqlFailed` for what is wrong with a statement."""
+def explain(error: duckdb.Error, *, own: bool = False) -> LakemillError:
+    """The error of our own tree that an error of DuckDB means; `SqlFailed` for what is wrong with a statement.
+
+    `own`: it was reading files of the lake, which nobody but Lakemill named.
+    """
     text = one_line(error)
+    if isinstance(error, duckdb.IOException) and (gone := gone_for_duckdb(error, own=own)):
+        return gone
     if isinstance(error, duckdb.HTTPException) and ("s3://" in text or "in region '" in text):
         file = re.search(r"(s3|https?)://[^\s'\"]+", text)
         return s3_errors.explain(text, file[0].rstrip(":") if file else "S3")
@@ -271,12 +277,12 @@ def explain(error: duckdb.Error) -> LakemillError:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Raise errors of DuckDB as our own."""
+def explained(*, own: bool = False) -> Iterator[None]:
+    """Raise errors of DuckDB as our own; for `own` see `explain`."""
     try:
         yield
     except duckdb.Error as error:
-        raise explain(error) from error
+        raise explain(error, own=own) from error
 
 
 def one_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from lakemill.errors import LakemillError, StorageUnavailable, UnknownBucket, Unwritable
+from lakemill.errors import FileGone, LakemillError, StorageUnavailable, UnknownBucket, Unwritable
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ _MEANINGS = (
         "S3 broke off the connection",
         "try again later",
     ),
-    _Meaning(r"404 Not Found|FileNotFoundException|NoSuchKey|HTTP 404", StorageUnavailable, "there is no such file"),
+    _Meaning(r"404 Not Found|FileNotFoundException|NoSuchKey|HTTP 404", FileGone, "the file is not there"),
 )
 
 

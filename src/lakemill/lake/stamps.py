@@ -8,10 +8,11 @@ user data are not touched. Files never change, so what was read is remembered by
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakemill.core.schema import SNAPSHOT_NAME, type_of_duck
 from lakemill.errors import UnsupportedLake
+from lakemill.lake.duck import explained
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -38,12 +39,9 @@ class Stamps:
         unknown = [path for path in dict.fromkeys(paths) if path not in self._known]
         if unknown:
             found: dict[str, dict[int, int]] = {path: {} for path in unknown}
-            cursor = self._duck.cursor()
-            have = [
-                row[0] for row in cursor.execute(_HAVE_STAMPS, {"files": unknown, "stamp": SNAPSHOT_NAME}).fetchall()
-            ]
+            have = [row[0] for row in self._ask(_HAVE_STAMPS, {"files": unknown, "stamp": SNAPSHOT_NAME})]
             if have:
-                for path, stamp, rows in cursor.execute(_STAMPS, {"files": have}).fetchall():
+                for path, stamp, rows in self._ask(_STAMPS, {"files": have}):
                     found[path][stamp] = rows
             self._known |= found  # only now: a failed read must not be remembered as "no stamps"
         return {path: self._known[path] for path in paths}
@@ -52,7 +50,7 @@ class Stamps:
         """Which of these columns (id → type of the table) each file holds in another type, by its footer."""
         other: dict[str, list[tuple[int, str]]] = {}
         if paths and columns:
-            found = self._duck.cursor().execute(_TYPES, {"files": list(paths), "ids": list(columns)}).fetchall()
+            found = self._ask(_TYPES, {"files": list(paths), "ids": list(columns)})
             for path, column, name in found:
                 if (type_ := _known_type(path, column, name)) != columns[column]:
                     other.setdefault(path, []).append((column, type_))
@@ -64,7 +62,7 @@ class Stamps:
         """The same for files without field ids: path → column id → its name in the file."""
         if not names or not columns:
             return {}
-        found = top_level(self._duck.cursor().execute(_NAMED_TYPES, {"files": list(names)}).fetchall())
+        found = top_level(self._ask(_NAMED_TYPES, {"files": list(names)}))
         other: dict[str, tuple[tuple[int, str], ...]] = {}
         for path, by_id in names.items():
             held = {
@@ -78,10 +76,14 @@ class Stamps:
         """Which of these columns each file lacks, by its footer."""
         lacks = {path: set(columns) for path in paths}
         if lacks and columns:
-            found = self._duck.cursor().execute(_FIELD_IDS, {"files": list(lacks), "ids": list(columns)}).fetchall()
+            found = self._ask(_FIELD_IDS, {"files": list(lacks), "ids": list(columns)})
             for path, column in found:
                 lacks[path].discard(column)
         return {path: frozenset(missing) for path, missing in lacks.items() if missing}
+
+    def _ask(self, query: str, values: Mapping[str, object]) -> list[Any]:
+        with explained(own=True):
+            return self._duck.cursor().execute(query, values).fetchall()
 
 
 def _known_type(path: str, column: int, name: str | None) -> str:

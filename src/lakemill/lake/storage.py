@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import obstore
 from obstore.store import S3Store
 
-from lakemill.errors import BadSettings, LakemillError, StorageUnavailable, UnknownBucket, Unwritable
+from lakemill.errors import BadSettings, FileGone, LakemillError, StorageUnavailable, UnknownBucket, Unwritable
 from lakemill.lake import s3_errors
 from lakemill.settings import S3Settings
 
@@ -192,7 +192,7 @@ class _Folder:
             try:
                 Path(source).replace(target)
             except FileNotFoundError as error:
-                raise StorageUnavailable("there is no such file", place=source) from error
+                raise FileGone("the file is not there", place=source) from error
 
     def write(self, key: str, content: bytes) -> None:
         with _local(key):

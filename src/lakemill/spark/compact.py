@@ -31,7 +31,7 @@ from lakemill.spark.changes import read_diff, stage_diff
 from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id
 from lakemill.spark.deletes import write_deletes
 from lakemill.spark.outputs import explained_write, write_options, writer_path
-from lakemill.spark.paths import reader_path, spark_uri
+from lakemill.spark.paths import read_parquet, spark_uri
 from lakemill.spark.positions import BROADCAST_POSITIONS, FILE_ID, POSITION, in_delete_files
 
 _GROUP, _ORDER, _FILE, _PATH, _INDEX = "__lakemill_group", "__order", "__file", "__path", "__index"
@@ -129,7 +129,7 @@ def _kept_rows(spark: SparkSession, groups: Sequence[Group], columns: Sequence[C
     sources = [source for group in groups for source in group.sources]
     schema, _ = by_id(columns, stamped=True, row_ids=True)
     paths = dict.fromkeys(source.file.path for source in sources)  # a path that is registered twice is read once
-    frame = spark.read.schema(schema).parquet(*[reader_path(path) for path in paths])
+    frame = read_parquet(spark, schema, paths)
     frame = frame.select(
         *schema.names, F.col("_metadata.file_path").alias(_PATH), F.col("_metadata.row_index").alias(_INDEX)
     )
@@ -261,7 +261,7 @@ def _check(spark: SparkSession, paths: dict[int, str], expected: dict[int, _Sum]
             t.StructField(STAMP, t.LongType(), True, {types.FIELD_ID: SNAPSHOT_FIELD}),
         ]
     )
-    frame = spark.read.schema(schema).parquet(*[reader_path(path) for path in paths.values()])
+    frame = read_parquet(spark, schema, paths.values())
     frame = frame.select(
         _ROW_ID, STAMP, F.col("_metadata.file_path").alias(_PATH), F.col("_metadata.row_index").alias(_PLACE)
     )

@@ -24,7 +24,7 @@ from lakemill.core.schema import Column, quote_spark
 from lakemill.errors import BadArgument, CatalogInconsistent
 from lakemill.spark import types
 from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id, by_name, comparable, has_map
-from lakemill.spark.paths import reader_path, spark_uri
+from lakemill.spark.paths import read_parquet, spark_uri
 from lakemill.spark.positions import (
     BITS_A,
     BITS_B,
@@ -138,7 +138,7 @@ def _read_kind(
     else:
         schema, named, constants = by_name(columns, plan.mappings[kind.mapping], kind.stored_as)
         values = [f"__v{i}" for i in range(len(named))]
-    frame = spark.read.schema(schema).parquet(*[reader_path(file.path) for file in files])
+    frame = read_parquet(spark, schema, [file.path for file in files])
     place = [f"_metadata.row_index AS {_INDEX}"] if kind.deletes or located else []
     place += [f"_metadata.file_path AS {_PATH}"] if located or constants else []
     place += [f"{CHECKSUM_OF_ROW} AS {CHECKSUM}"] if kind.deletes else []

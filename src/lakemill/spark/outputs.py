@@ -23,6 +23,7 @@ from lakemill.core.partition import PartitionSpec, folder
 from lakemill.core.schema import ROW_ID_FIELD, ROW_ID_NAME, SNAPSHOT_FIELD, SNAPSHOT_NAME, quote_spark
 from lakemill.errors import EngineLost, InternalError, LakemillError, StorageUnavailable, Unwritable, WrongType
 from lakemill.lake import s3_errors
+from lakemill.lake.gone import gone_for_spark
 from lakemill.lake.staging import JOB_FOLDER, Staged, StagedFile, Storage
 from lakemill.lake.target import WriteOptions, WriteTarget
 from lakemill.spark import types
@@ -160,6 +161,8 @@ def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
         if condition in text:
             line = next(line for line in text.splitlines() if condition in line)
             return WrongType(line.strip(), remedy="change these values, or the column's type")
+    if gone := gone_for_spark(error):
+        return gone
     if "awssdk" in text or "fs.s3a" in text:
         bucket = re.search(r"s3a?://[^/\s'`:,]+", text)
         return s3_errors.explain(text, bucket[0].replace("s3a://", "s3://") if bucket else "the lake's data path")

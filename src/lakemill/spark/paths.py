@@ -8,17 +8,35 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
 from lakemill.errors import InternalError
+from lakemill.lake.gone import gone_for_spark
 
 
 def reader_path(path: str) -> str:
     """A path for ``spark.read``: s3 through s3a, and characters that Hadoop takes for a pattern escaped."""
     path = re.sub(r"^s3://", "s3a://", path)
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
+
+
+def read_parquet(spark: SparkSession, schema: t.StructType, paths: Iterable[str]) -> DataFrame:
+    """The rows of these files of the lake.
+
+    A file that is gone is told here by classic sessions, which look for it at once; Spark Connect, and a file that goes
+    later, tell it when the frame is used: ``outputs.explained_write`` knows it then.
+    """
+    try:
+        return spark.read.schema(schema).parquet(*[reader_path(path) for path in paths])
+    except (PySparkException, Py4JJavaError) as error:
+        if gone := gone_for_spark(error):
+            raise gone from error
+        raise
 
 
 def spark_uri(spark: SparkSession, path: str) -> str:
@@ -41,7 +59,7 @@ def _prefix(spark: SparkSession, path: str, root: str) -> str:
     if known is not None:
         return known
     tail = _quote(path.removeprefix(re.sub("^s3a:", "s3:", root)))
-    row = spark.read.schema(t.StructType([])).parquet(reader_path(path)).select("_metadata.file_path").first()
+    row = read_parquet(spark, t.StructType([]), [path]).select("_metadata.file_path").first()
     if row is None:  # a file without rows has no positions either
         return root or "file:"
     if not row[0].endswith(tail):

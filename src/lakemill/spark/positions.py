@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 from lakemill.core.scan import DataFile, ReadPlan
 from lakemill.core.schema import SNAPSHOT_NAME
 from lakemill.spark.columns import STAMP
-from lakemill.spark.paths import reader_path, spark_uri
+from lakemill.spark.paths import read_parquet, spark_uri
 
 FILE_ID, POSITION, CHECKSUM, BITS_A, BITS_B = "__file_id", "__position", "__checksum", "__bits_a", "__bits_b"
 BROADCAST_POSITIONS = 2_000_000
@@ -110,7 +110,7 @@ def in_delete_files(spark: SparkSession, paths: Sequence[str], facts: Mapping[st
     ``facts`` has one value per path; a path that comes twice gives its positions twice.
     """
     schema = t.StructType([t.StructField("pos", t.LongType()), t.StructField(SNAPSHOT_NAME, t.LongType())])
-    frame = spark.read.schema(schema).parquet(*[reader_path(path) for path in dict.fromkeys(paths)])
+    frame = read_parquet(spark, schema, dict.fromkeys(paths))
     plain = [f"pos AS {POSITION}", f"coalesce({SNAPSHOT_NAME}, 0L) AS {STAMP}"]
     sums = [checksum(spark, path) for path in paths]
     if len(paths) <= _CASE_FILES and len(set(sums)) == len(paths):  # a join would cost a job of its own
