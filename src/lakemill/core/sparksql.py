@@ -96,7 +96,6 @@ def read(text: str, parsed: exp.Query, at: Position = START, file: str | None = 
         place = at if offset is None else at.within(text, offset)
         return BadStatement(message, remedy=remedy, place=place.place(file))
 
-    _refuse_chance(parsed, refused)
     tokens = sqlglot.tokenize(text, dialect="spark")
     calls = tuple(_clock_calls(tokens))
     for place, function in _called(tokens):
@@ -108,6 +107,7 @@ def read(text: str, parsed: exp.Query, at: Position = START, file: str | None = 
                 "leave it out; now(), current_timestamp() and current_date() are welcome",
                 tokens[place].start,
             )
+    _refuse_chance(parsed, refused)
     if len(calls) != sum(1 for _ in _clock_nodes(parsed)):
         raise refused("the clock is asked without brackets where its name means something else, too", _BRACKETS)
     found = tuple(tables(parsed))
