@@ -156,8 +156,10 @@ class ReadPlan:
         total = sum(read.file.rows for read in self.files if read.file.id not in both)
         for delete in self.deletes:
             if delete.file.data_file_id in both:
-                at_a, at_b = (cut != NONE_DELETED for cut in (delete.cut_a, delete.cut_b))
-                total += delete.file.positions * (at_b - at_a) if at_a != at_b else delete.file.positions
+                if delete.cut_b != NONE_DELETED:
+                    total += delete.file.positions
+                elif delete.cut_a == ALL_DELETED:  # of one that counts in part at a, the rest may come with b's
+                    total -= delete.file.positions
         total += sum(delete.data_file_id in both for delete in self.inlined_deletes)
         return max(total, 0) + sum(len(inlined.rows) for inlined in self.inlined_rows)
 

@@ -186,9 +186,16 @@ def _visible(plan: ReadPlan, stamps: Stamps, at: int, live: str, cut: str) -> in
     deletes = [read for read in plan.deletes if read.file.data_file_id in files and getattr(read, cut) != NONE_DELETED]
     known = stamps.of([*stamped, *(read.file.path for read in deletes if getattr(read, cut) != ALL_DELETED)])
     total = sum(_up_to(known.get(file.path), at, file.rows) for file in files.values())
+    inlined: dict[int, set[int]] = defaultdict(set)
+    for delete in plan.inlined_deletes:
+        if delete.data_file_id in files and delete.begin <= at:
+            inlined[delete.data_file_id].add(delete.position)
     for read in deletes:
         total -= _up_to(known.get(read.file.path), getattr(read, cut), read.file.positions)
-    total -= sum(delete.data_file_id in files and delete.begin <= at for delete in plan.inlined_deletes)
+        if again := inlined.get(read.file.data_file_id):
+            # the extension lets an inlined delete and one by file take the same row, when neither saw the other
+            total += stamps.deleted(read.file.path, again, getattr(read, cut))
+    total -= sum(map(len, inlined.values()))
     rows = (row for inlined in plan.inlined_rows for row in inlined.rows)
     return total + sum(1 for _, begin, end, *_ in rows if begin <= at and (end is None or end > at))
 

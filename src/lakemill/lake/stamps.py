@@ -7,7 +7,7 @@ user data are not touched. Files never change, so what was read is remembered by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakemill.core.schema import SNAPSHOT_NAME, type_of_duck
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _HAVE_STAMPS = "SELECT DISTINCT file_name FROM parquet_schema($files) WHERE name = $stamp"
 _STAMPS = """SELECT filename, _ducklake_internal_snapshot_id AS stamp, count(*)
 FROM read_parquet($files, filename = true, union_by_name = true) GROUP BY ALL"""
-
-
+_AMONG = "SELECT count(DISTINCT pos) FROM read_parquet($file) WHERE pos IN (SELECT unnest($positions))"
+_AMONG_STAMPED = _AMONG + " AND coalesce(_ducklake_internal_snapshot_id, 0) <= $cut"
 _TYPES = """SELECT DISTINCT file_name, field_id, duckdb_type FROM parquet_schema($files)
 WHERE field_id IN (SELECT unnest($ids))"""
 _NAMED_TYPES = "SELECT file_name, name, duckdb_type, num_children FROM parquet_schema($files)"
@@ -45,6 +45,12 @@ class Stamps:
                     found[path][stamp] = rows
             self._known |= found  # only now: a failed read must not be remembered as "no stamps"
         return {path: self._known[path] for path in paths}
+
+    def deleted(self, path: str, positions: Collection[int], cut: int) -> int:
+        """How many of these positions a delete file holds with a stamp up to the cut (no stamp counts as 0)."""
+        query = _AMONG_STAMPED if self.of([path])[path] else _AMONG
+        values = {"file": path, "positions": list(positions)} | ({"cut": cut} if query is _AMONG_STAMPED else {})
+        return int(self._ask(query, values)[0][0])
 
     def stored_as(self, paths: Sequence[str], columns: Mapping[int, str]) -> dict[str, tuple[tuple[int, str], ...]]:
         """Which of these columns (id → type of the table) each file holds in another type, by its footer."""
