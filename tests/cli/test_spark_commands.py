@@ -44,6 +44,22 @@ def test_changes(lakemill: Lakemill, changed: TestLake, spark: Any) -> None:
     assert lakemill(changed, "changes", "t", "--from", "4", "--format", "json").out == "[]\n"
 
 
+def test_all_changes_are_checked_as_some_are(
+    lakemill: Lakemill, changed: TestLake, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = lakemill(changed, "changes", "t", "--from", "1", "--limit", "0", "--format", "json").json
+    assert every == lakemill(changed, "changes", "t", "--from", "1", "--format", "json").json
+    assert sum(row["count"] for row in every) == 7
+    for limit in ("0", "2"):
+        last = ("--limit", limit)
+        lakemill(changed, "changes", "no", "--from", "1", *last).failed("UNKNOWN_TABLE", 2)
+        lakemill(changed, "changes", "t", "--from", "3", "--to", "2", *last).failed("BAD_ARGUMENT", 2)
+        lakemill(changed, "changes", "t", "--from", "0", *last).failed("TABLE_REPLACED", 3)
+    monkeypatch.setattr("lakemill.runtime.open.expected_change", lambda *_: 99)
+    for limit in ("0", "2"):
+        lakemill(changed, "changes", "t", "--from", "1", "--limit", limit).failed("DELTA_INCONSISTENT", 3, about="99")
+
+
 def test_a_plan_of_changes_asks_no_spark(
     lakemill: Lakemill, changed: TestLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

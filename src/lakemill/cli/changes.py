@@ -17,7 +17,9 @@ from lakemill.cli.output import Format, Output, size
 from lakemill.errors import BadArgument
 
 if TYPE_CHECKING:
-    from lakemill.runtime.open import Table
+    from pyspark.sql import DataFrame
+
+    from lakemill.runtime.open import Delta, Table
 
 WEIGHT = "__weight"
 
@@ -73,11 +75,19 @@ def _collected(table: Table, first: int, last: int, limit: int) -> Iterator[Any]
     ]
     ordered = delta.frame.orderBy(*(_quoted(name) for name in [*sortable, WEIGHT]))
     if not limit:
-        rows: Iterator[Any] = ordered.toLocalIterator()  # nobody knows how many: never all of them in memory
-        return rows
+        return _all(delta, ordered)
     collected = ordered.limit(limit + 1).collect()
     delta.check()
     return iter(collected)
+
+
+def _all(delta: Delta, ordered: DataFrame) -> Iterator[Any]:
+    """Nobody knows how many: never all of them in memory. The last one is followed by the check, so by a failure."""
+    total = 0
+    for row in ordered.toLocalIterator():
+        total += row[WEIGHT]
+        yield row
+    delta.check(total)
 
 
 def _quoted(name: str) -> str:
