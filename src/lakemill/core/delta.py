@@ -67,12 +67,14 @@ class Step:
 class Delta:
     """``steps`` in order, then ``tree``: the columns of the query and ``__weight``, one row per distinct row.
 
-    ``whole`` names the operators that were evaluated whole at both ends.
+    ``whole`` names the operators that were evaluated whole at both ends, ``merged`` the numbers of the states that
+    change.
     """
 
     steps: tuple[Step, ...]
     tree: Node
     whole: tuple[str, ...]
+    merged: tuple[int, ...] = ()
 
     @property
     def sql(self) -> str:
@@ -86,11 +88,11 @@ def derive(query: Node, changed: frozenset[int]) -> Delta:
     """
     kept = states(query)
     deriving = _Deriving(changed, frozenset(state.source for state in kept))
-    for state in kept:  # each after those that it is computed from, and before all that reads it
-        if deriving.touches(state):
-            deriving.steps += [Step(name, tree) for name, tree in merged(state, deriving.delta(state.child.child))]
+    touched = [state for state in kept if deriving.touches(state)]
+    for state in touched:  # each after those that it is computed from, and before all that reads it
+        deriving.steps += [Step(name, tree) for name, tree in merged(state, deriving.delta(state.child.child))]
     tree = consolidated(deriving.delta(query), names(query))
-    return Delta(tuple(deriving.steps), tree, tuple(deriving.whole))
+    return Delta(tuple(deriving.steps), tree, tuple(deriving.whole), tuple(state.source for state in touched))
 
 
 @dataclass(slots=True)

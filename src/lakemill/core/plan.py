@@ -168,6 +168,8 @@ def _dearer(declared: RefreshMode, share: float, threshold: float, cost: int, fu
 
 
 def _action(shape: Node, delta: Delta, only_inserts: bool) -> tuple[Action, Reason]:
+    if delta.merged:
+        return Action.MERGE, Reason("MERGE", "what changed rows add to each group is added to the sums that are kept")
     if delta.steps:
         return Action.KEYS, Reason("KEYS", "the keys that changed rows touch are computed anew")
     if only_inserts and _keeps_signs(shape):
@@ -194,6 +196,8 @@ def _full_bytes(shape: Shape, sizes: Mapping[int, SourceSize]) -> int:
 def _bytes(node: Node, sizes: Mapping[int, SourceSize], share: float, restricted: bool = False) -> int:
     """What evaluating a tree reads: deltas as they are, other scans whole, or in part where keys restrict them."""
     match node:
+        case Scan(end="touched" | "merged"):
+            return 0
         case Scan(source=source, end="delta"):
             return sizes[source].delta_bytes
         case Scan(source=source):

@@ -45,8 +45,11 @@ from lakemill.errors import UnsupportedSql
 
 Types = Sequence[Mapping[str, str]]
 """By number of the source: its columns, with DuckDB's types."""
-_KEYS = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "DECIMAL"}
-_KEYS |= {"VARCHAR", "DATE", "TIMESTAMP", "TIMESTAMPTZ"}
+_KEYS = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "VARCHAR", "DATE"} | {
+    "TIMESTAMP",
+    "TIMESTAMPTZ",
+}
+"""Types of which equal values are written alike, and which Spark stores as it shows them."""
 _ZERO = exp.Literal.number(0)
 
 

@@ -28,6 +28,7 @@ from lakemill.core.query import build, qualified
 from lakemill.core.references import tables as named_tables
 from lakemill.core.schema import duck_type
 from lakemill.core.shape import NotIncremental, Volatile
+from lakemill.core.state import keep
 from lakemill.errors import BadStatement, Cycle, NotIncrementable, SqlFailed, UnknownTable, UnsupportedType
 from lakemill.lake import duck
 from lakemill.spark import analysis
@@ -77,6 +78,8 @@ def analyse(lake: Lake, definition: Definition, at: Position = START, file: str 
         raise BadStatement(f"the query can't be taken apart: {_first_line(error)}", place=at.place(file)) from error
     shape = shape_of(full, sources, types, at, file)
     dialect.check(full, types, text="" if found.views else text, at=at, file=file)
+    if not isinstance(shape, NotIncremental):
+        shape = keep(shape, [types[source.key] for source in sources])
     mode = _resolved(definition, shape, at, file)
     clocked = uses_clock(with_parameter(full)) or _clocked_suppliers(lake, sources)
     resolved = Resolved(full.sql("duckdb"), mode.mode, _told(mode.reason), output, clocked)

@@ -8,15 +8,27 @@ change that turns out empty makes no snapshot: only the frontier moves.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from lakemill.core.algebra import End, scans
-from lakemill.core.commit import AddFiles, Check, EndFiles, Intent, Purpose, Requirement, Update
+from lakemill.core.algebra import End, scans, states
+from lakemill.core.commit import (
+    AddFiles,
+    Check,
+    DropTable,
+    EndFiles,
+    Intent,
+    Purpose,
+    Requirement,
+    SwapGeneration,
+    Update,
+)
+from lakemill.core.delta import Delta
 from lakemill.core.lag import Version
 from lakemill.core.names import fold
 from lakemill.core.plan import Plan, Reason
@@ -24,19 +36,21 @@ from lakemill.core.refresh import Action
 from lakemill.core.scan import ReadPlan
 from lakemill.core.schema import Column, duck_type
 from lakemill.core.shape import NotIncremental
-from lakemill.errors import LakemillError, OutcomeUnknown, UnknownTable
+from lakemill.core.state import column_types
+from lakemill.errors import UnknownTable
 from lakemill.lake.scan import rows_of
-from lakemill.lake.tables import Generation, abandon, abandon_all, build_generation
-from lakemill.lake.target import read_target
+from lakemill.runtime.fill import Filling, new_table, state_name
 from lakemill.runtime.window import SourceWindow, Window, narrowed, plan_leaf
-from lakemill.runtime.write import State, Writing, deletes, diff_of, writing
+from lakemill.runtime.write import Writing, deletes, diff_of, writing
 from lakemill.spark import diff as diffs
 from lakemill.spark.deletes import DRIVER_POSITIONS, few_places
 from lakemill.spark.execute import Execution, counted_jobs
 from lakemill.spark.outputs import explained_write
 from lakemill.spark.session import small_work
 from lakemill.store import claims, definitions, pins, versions
+from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
+from lakemill.store.versions import SourceRead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,6 +71,17 @@ class Lost(Exception):
         self.reason = reason
 
 
+@dataclass(slots=True)
+class Written:
+    """What a publish does to one table: the dynamic table's own, or a state's."""
+
+    attempt: Writing
+    updates: list[Update]
+    needed: tuple[Requirement, ...]
+    rows: tuple[int, int] = (0, 0)
+    """Inserted and deleted."""
+
+
 def carry_out(work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> RefreshRecord:
     """Do what the plan says; the record, which is in the lake by then."""
     carrying = _Carrying(work, held, plan, window)
@@ -65,8 +90,8 @@ def carry_out(work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> 
     with small_work(spark) if reads < SMALL else nullcontext(), counted_jobs(spark, str(work.record.id)) as jobs:
         carrying.jobs = jobs
         own = carrying.own_table()
-        with explained_write():
-            return carrying.load() if own is None else carrying.change(own)
+        with explained_write(), ExitStack() as stack:
+            return carrying.load(stack) if own is None else carrying.change(stack, own)
 
 
 class _Carrying:
@@ -93,58 +118,83 @@ class _Carrying:
         return own if found.id == self.work.table.table_id and wanted == have else None
 
     # ------------------------------------------------------------ the three ways
-    def load(self) -> RefreshRecord:
+    def load(self, stack: ExitStack) -> RefreshRecord:
         """All rows into a new table, which takes the name as it is published."""
         table = self.work.table
-        owner = f"d{table.id}"
-        abandon_all(self.lake.duck, table.name.schema, owner)
-        generation = build_generation(
-            self.lake.duck,
-            self.lake.conn,
-            table.name.schema,
-            table.name.name,
-            table.resolved.columns,
-            table.definition.partition_by,
-            owner=owner,
-            catalog_schema=self.lake.settings.lake.catalog_schema,
+        filling = stack.enter_context(
+            new_table(self.lake, f"d{table.id}", table.name, table.resolved.columns, table.definition.partition_by)
         )
-        attempt = self._attempt_on(generation)
-        try:
-            with self.execution(generation.table.columns) as execution, self.work.phase("compute"):
-                files = attempt.files(self.whole(execution))
-            updates: list[Update] = [AddFiles(generation.table.id, files)] if files else []
-            swap, needed = generation.takes_name(self._old_table())
-            rows = sum(file.record_count for file in files)
-            return self.publish(attempt, [*updates, *swap], generation.table.id, [*needed], inserted=rows, deleted=0)
-        except OutcomeUnknown:
-            raise
-        except BaseException as error:
-            if isinstance(error, LakemillError) or not attempt.publishing:
-                with suppress(LakemillError, OSError):
-                    attempt.storage.remove(attempt.staged)
-                with suppress(LakemillError):
-                    abandon(self.lake.duck, generation)
-            raise
+        with self.execution(filling.table.columns) as execution, self.work.phase("compute"):
+            states = self.loaded_states(stack, execution)
+            own = self._filled(filling, self.whole(execution), self._old_table())
+        return self.publish(own, states)
 
-    def change(self, own: Table) -> RefreshRecord:
-        with writing(own, changes=True) as attempt:
-            table = attempt.state.table
-            with self.execution(table.columns) as execution:
-                if self.plan.action is Action.APPEND and self.plan.delta is not None:
-                    with self.work.phase("compute"):
-                        files = attempt.files(diffs.copies(execution.delta(self.plan.delta)))
-                    added: list[Update] = [AddFiles(table.id, files)] if files else []
-                    rows = sum(file.record_count for file in files)
-                    return self.publish(attempt, added, table.id, (), inserted=rows, deleted=0)
-                if self.plan.delta is not None:
-                    signed = execution.delta(self.plan.delta)
-                else:
-                    signed = diffs.difference(self.whole(execution), own.frame(attempt.state.plan), table.columns)
-                with diff_of(attempt, signed, self.work.phase("compute")) as diff:
-                    size = diffs.measured(diff, table.columns)
-                    with self.work.phase("write"):
-                        updates = self.updates(attempt, own, diff, size)
-                    return self.publish(attempt, updates, table.id, (), inserted=size.inserted, deleted=size.deleted)
+    def loaded_states(self, stack: ExitStack, execution: Execution) -> list[Written]:
+        """New tables for all states, computed from the sources; what is computed next reads them."""
+        shape = self.work.shape
+        wanted = [] if isinstance(shape, NotIncremental) else states(shape)
+        types = [source.types for source in self.window.sources]
+        found = []
+        for place, state in enumerate(wanted):
+            columns = tuple(OutputColumn(name, type_) for name, type_ in column_types(state, types))
+            name = state_name(self.work.table.id, place)
+            filling = stack.enter_context(new_table(self.lake, name.name, name, columns))
+            with self.lake.catalog() as catalog:
+                old = catalog.table_id(name.schema, name.name, catalog.head().id)
+            frame = execution.state(state, filling.table.columns)
+            found.append(self._filled(filling, frame, old))
+            execution.give(state.source, "b", filling.read_back())
+        return found
+
+    def _filled(self, filling: Filling, frame: DataFrame, old: int | None) -> Written:
+        files = filling.attempt.files(frame)
+        updates: list[Update] = [AddFiles(filling.table.id, files)] if files else []
+        swap, needed = filling.generation.takes_name(old)
+        return Written(filling.attempt, [*updates, *swap], needed, (sum(file.record_count for file in files), 0))
+
+    def change(self, stack: ExitStack, own: Table) -> RefreshRecord:
+        attempt = stack.enter_context(writing(own, changes=True))
+        table = attempt.state.table
+        base = attempt.state.snapshot.id
+        if self.plan.delta is not None and self.work.frontier is not None:
+            base = self.work.frontier.version.commit  # nobody else may have written since what the delta starts from
+        needed = attempt.requirements(Purpose.EQUATION, base)
+        with self.execution(table.columns) as execution:
+            if self.plan.action is Action.APPEND and self.plan.delta is not None:
+                with self.work.phase("compute"):
+                    files = attempt.files(diffs.copies(execution.delta(self.plan.delta)))
+                added: list[Update] = [AddFiles(table.id, files)] if files else []
+                rows = sum(file.record_count for file in files)
+                return self.publish(Written(attempt, added, needed, (rows, 0)), None)
+            if self.plan.delta is not None:
+                signed = execution.delta(self.plan.delta)
+                states = self.changed_states(stack, execution, self.plan.delta)
+            else:
+                states = self.loaded_states(stack, execution)
+                signed = diffs.difference(self.whole(execution), own.frame(attempt.state.plan), table.columns)
+            written = self._changed(stack, attempt, own, signed, needed)
+        return self.publish(written, states)
+
+    def changed_states(self, stack: ExitStack, execution: Execution, delta: Delta) -> list[Written] | None:
+        """The states that the delta touches; None where there are none to change."""
+        found = []
+        for number in delta.merged:
+            state = self.window.states[number - len(self.window.sources)]
+            own = self.lake.table(f"{state.table.schema}.{state.table.name}")
+            attempt = stack.enter_context(writing(own, changes=True))
+            needed = attempt.requirements(Purpose.EQUATION, state.read.commit)
+            signed = execution.state_delta(number, attempt.state.table.columns)
+            found.append(self._changed(stack, attempt, own, signed, needed))
+        return found
+
+    def _changed(
+        self, stack: ExitStack, attempt: Writing, own: Table, signed: DataFrame, needed: tuple[Requirement, ...]
+    ) -> Written:
+        diff = stack.enter_context(diff_of(attempt, signed, self.work.phase("compute")))
+        size = diffs.measured(diff, attempt.state.table.columns)
+        with self.work.phase("write"):
+            updates = self.updates(attempt, own, diff, size)
+        return Written(attempt, updates, needed, (size.inserted, size.deleted))
 
     def updates(self, attempt: Writing, own: Table, diff: DataFrame, size: diffs.Size) -> list[Update]:
         """What goes and what comes; where more than half of the table goes, all of its files do."""
@@ -191,10 +241,18 @@ class _Carrying:
             "a": self.work.frontier.version.t if self.work.frontier else None,
             "b": self.work.t,
         }
-        types = [source.types for source in self.window.sources]
-        sizes = [source.scan.bytes_to_read for source in self.window.sources]
+        types, sizes = self._known()
         with Execution(self.lake.spark, self._leaf, types, sizes, columns, clock) as execution:
             yield execution
+
+    def _known(self) -> tuple[list[Mapping[str, str]], list[int]]:
+        """Types and bytes of the sources, then of the states."""
+        types = [source.types for source in self.window.sources]
+        shape = self.work.shape
+        wanted = [] if isinstance(shape, NotIncremental) else states(shape)
+        found = [*types, *(dict(column_types(state, types)) for state in wanted)]
+        sizes = [source.size.bytes for source in self.window.sources] + [s.size.bytes for s in self.window.states]
+        return found, [*sizes, *(0 for _ in range(len(found) - len(sizes)))]  # a state that is being made
 
     def whole(self, execution: Execution) -> DataFrame:
         shape = self.work.shape
@@ -202,6 +260,12 @@ class _Carrying:
         return execution.whole(self.work.query if isinstance(shape, NotIncremental) else shape, numbers)
 
     def _leaf(self, number: int, end: End, where: str | None) -> DataFrame:
+        if number >= len(self.window.sources):
+            state = self.window.states[number - len(self.window.sources)]
+            own = self.lake.table(f"{state.table.schema}.{state.table.name}")
+            plan = own.plan_scan(state.scan.b, where) if where else state.scan
+            self.reads.append(plan)
+            return own.frame(plan, where)
         source = self.window.sources[number]
         plan = narrowed(plan_leaf(self.lake, source, end, where), self._used(number, source))
         self.reads.append(plan)
@@ -214,18 +278,13 @@ class _Carrying:
         return tuple({own for scan in scans(shape) if scan.source == number for _, own in scan.columns})
 
     # ------------------------------------------------------------ line 10
-    def publish(
-        self,
-        attempt: Writing,
-        updates: list[Update],
-        table_id: int,
-        needed: Sequence[Requirement],
-        *,
-        inserted: int,
-        deleted: int,
-    ) -> RefreshRecord:
-        """One transaction; without updates only our own rows move."""
-        work, table = self.work, self.work.table
+    def publish(self, own: Written, states: list[Written] | None) -> RefreshRecord:
+        """One transaction; without updates only our own rows move. ``states``: None where they stay as they are."""
+        work, table, frontier = self.work, self.work.table, self.work.frontier
+        table_id = own.attempt.state.table.id
+        written = [own, *(states or ())]
+        updates = [update for one in written for update in one.updates] + self._dropped_states(states)
+        inserted, deleted = own.rows
         measured = {
             "rows_inserted": inserted,
             "rows_deleted": deleted,
@@ -236,46 +295,59 @@ class _Carrying:
             ),
             "spark_jobs": self.jobs(),
         }
-        frontier = work.frontier
 
         def more(cursor: Any, snapshot: int) -> None:
             version = Version(
                 snapshot, work.b.id, work.b.id, table.definition_version, table_id, work.t if work.clocked else None
             )
             reads = [source.read for source in self.window.sources]
-            versions.move_frontier(
-                cursor, table.id, version, work.b.time, reads, frontier.version_id if frontier else None
-            )
+            expected = frontier.version_id if frontier else None
+            kept = self._states_at(states, snapshot)
+            versions.move_frontier(cursor, table.id, version, work.b.time, reads, expected, kept)
             # its own commit too: whoever reads this version, a consumer or a point, reads it there
             positions = {read.table_id: read.commit for read in reads} | {table_id: snapshot}
             schema = self.lake.settings.lake.catalog_schema
             pins.move_positions(cursor, f"dynamic:{table.id}", positions, catalog_schema=schema)
             work.finish(cursor, self.plan.action, self.plan.reason, snapshot, **measured)
 
-        claimed = Check("claim", lambda cursor, _: claims.require_claim(cursor, self.held))
         with work.phase("publish"):
             if not updates:
                 assert frontier is not None  # noqa: S101  (a first load gives the table its name)
                 with self.lake.conn.transaction(), self.lake.conn.cursor() as cursor:
                     claims.require_claim(cursor, self.held)
                     # what was compared with the table's own rows is right where these were read
-                    more(cursor, frontier.version.commit if self.plan.delta else attempt.state.snapshot.id)
+                    more(cursor, frontier.version.commit if self.plan.delta else own.attempt.state.snapshot.id)
                 return work.record
+            claimed = Check("claim", lambda cursor, _: claims.require_claim(cursor, self.held))
+            needed = (*(item for one in written for item in one.needed), claimed)
             told = f"refresh {table.name}: {self.plan.action.value}, +{inserted} -{deleted}"
-            if needed:
-                intent = Intent(uuid.uuid4(), tuple(updates), (*needed, claimed), author="lakemill", message=told)
-                attempt.publishing = True
-                self.lake.publisher.publish(intent, more)
-            else:
-                base = self._base(attempt)
-                attempt.publish(updates, Purpose.EQUATION, base, told, more, (claimed,))
+            for one in written:
+                one.attempt.publishing = True
+            self.lake.publisher.publish(
+                Intent(uuid.uuid4(), tuple(updates), needed, author="lakemill", message=told), more
+            )
         return work.record
 
-    def _base(self, attempt: Writing) -> int:
-        """Since when nobody else may have written the table: what was computed from its rows stands on those rows."""
-        if self.plan.delta is None or self.work.frontier is None:
-            return attempt.state.snapshot.id
-        return self.work.frontier.version.commit
+    def _states_at(self, states: list[Written] | None, snapshot: int) -> tuple[SourceRead, ...]:
+        """The states as this publish leaves them, in the order of their numbers."""
+        known = {read.table_id: read for read in self.work.frontier.states} if self.work.frontier else {}
+        new = [one.attempt.state.table for one in states or () if one.updates]
+        changed = {table.id: SourceRead(table.id, table.columns_version, snapshot) for table in new}
+        if states is None or self.plan.delta is not None:
+            return tuple(changed.get(table_id, read) for table_id, read in known.items())
+        return tuple(changed.values())
+
+    def _dropped_states(self, states: list[Written] | None) -> list[Update]:
+        """Old states that no new one takes the place of."""
+        if states is None or self.plan.delta is not None or self.work.frontier is None:
+            return []
+        replaced = {
+            update.old_table_id for one in states for update in one.updates if isinstance(update, SwapGeneration)
+        }
+        with self.lake.catalog() as catalog:
+            head = catalog.head().id
+            old = [read.table_id for read in self.work.frontier.states if read.table_id not in replaced]
+            return [DropTable(table_id) for table_id in old if catalog.table_by_id(table_id, head) is not None]
 
     def _old_table(self) -> int | None:
         """Our own table that the new one replaces; somebody else's of that name stays, and the publish is refused."""
@@ -283,15 +355,6 @@ class _Carrying:
         with self.lake.catalog() as catalog:
             found = catalog.table_id(table.name.schema, table.name.name, catalog.head().id)
         return table.table_id if found == table.table_id else None
-
-    def _attempt_on(self, generation: Generation) -> Writing:
-        with self.lake.catalog() as catalog:
-            snapshot = catalog.head()
-            target = read_target(self.lake.conn, generation.table)
-            return Writing(
-                self.lake,
-                State(snapshot, generation.table, target, ReadPlan(generation.table, None, snapshot.id, ())),
-            )
 
 
 def _spelled(type_: str) -> str:

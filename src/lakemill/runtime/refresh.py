@@ -18,18 +18,20 @@ from typing import TYPE_CHECKING, Any, cast
 import sqlglot
 from sqlglot import exp
 
-from lakemill.core.definition import Dialect
+from lakemill.core.definition import Dialect, RefreshMode
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName
 from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
 from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.core.scan import Snapshot
+from lakemill.core.shape import NotIncremental
 from lakemill.core.sparksql import NO_DELTAS, SparkQuery, read
+from lakemill.core.state import keep
 from lakemill.errors import ConflictError, InternalError, LakemillError, OutputChanged, StrictRefused, UpstreamFailed
 from lakemill.runtime.analyse import analyse_again, shape_of
 from lakemill.runtime.carry import Lost, carry_out
 from lakemill.runtime.claiming import claimed, holder
-from lakemill.runtime.window import Window, look, unchanged
+from lakemill.runtime.window import STATE_LOST, Window, look, states_fit, unchanged
 from lakemill.store import claims, db, definitions, history, pins, versions
 from lakemill.store.definitions import DynamicTable, Source, SourceKind
 from lakemill.store.history import RefreshRecord, SourceDelta
@@ -213,18 +215,14 @@ class Refresh:
     # ------------------------------------------------------------ line 7
     def planned(self) -> tuple[Plan, Window]:
         """The plan, with the window that it stands on."""
-        with self.phase("look"):
-            window = look(self.lake, self.table, self.sources, self.frontier, self.b, self.t)
+        window = self._look()
         strict = self.table.definition.strict and not self.full
         if strict and window.lost is not None and window.lost.code != "DEFINITION_CHANGED":
             raise StrictRefused(f"{window.lost.text}, and it is STRICT")
         if (window.lost is not None or self.frontier is None) and self._declared_again():
-            with self.phase("look"):
-                window = replace(
-                    look(self.lake, self.table, self.sources, self.frontier, self.b, self.t), lost=window.lost
-                )
-        sizes = {i: source.size for i, source in enumerate(window.sources)}
-        whole = sum(size.bytes for size in sizes.values())
+            window = replace(self._look(), lost=window.lost)
+        sizes = dict(enumerate([*(s.size for s in window.sources), *(s.size for s in window.states)]))
+        whole = sum(source.size.bytes for source in window.sources)
         if self.frontier is None:
             reason = Reason("FIRST_LOAD", "it was never loaded")
             return Plan(Action.INITIALIZE, reason, full_bytes=whole), window
@@ -245,15 +243,29 @@ class Refresh:
         )
         return plan, window
 
+    def _look(self) -> Window:
+        """The window, and the query's shape over it, with the states that it should have."""
+        with self.phase("look"):
+            window = look(self.lake, self.table, self.sources, self.frontier, self.b, self.t)
+            self._shape = self._shaped(window)
+        if self.frontier is not None and window.lost is None and not states_fit(self._shape, window):
+            return replace(window, lost=STATE_LOST)
+        return window
+
     @property
     def shape(self) -> Shape:
-        if self._shape is None and isinstance(self.query, SparkQuery):
-            self._shape = NO_DELTAS
-        elif self._shape is None:
-            tables = tuple(source for source in self.sources if source.kind is not SourceKind.VIEW)
-            types = {source.key: dict.fromkeys(source.columns, "") for source in tables}
-            self._shape = shape_of(cast("exp.Query", self.query), tables, types)
+        assert self._shape is not None  # noqa: S101  (a plan stands on it)
         return self._shape
+
+    def _shaped(self, window: Window) -> Shape:
+        query = self.query
+        if isinstance(query, SparkQuery):
+            return NO_DELTAS
+        tables = tuple(source for source in self.sources if source.kind is not SourceKind.VIEW)
+        found = shape_of(query, tables, {source.key: dict.fromkeys(source.columns, "") for source in tables})
+        if isinstance(found, NotIncremental) or self.table.resolved.mode is RefreshMode.FULL:
+            return found
+        return keep(found, [source.types for source in window.sources])
 
     @property
     def query(self) -> exp.Query | SparkQuery:

@@ -12,11 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from lakemill.core.algebra import states
 from lakemill.core.changes import DELETES, INSERTS, SHAPES
+from lakemill.core.ducktypes import parse
 from lakemill.core.names import QualifiedName, fold
-from lakemill.core.plan import Reason, SourceSize
+from lakemill.core.plan import Reason, Shape, SourceSize
 from lakemill.core.scan import ReadPlan, Snapshot, TableAt
 from lakemill.core.schema import duck_type
+from lakemill.core.shape import NotIncremental
+from lakemill.core.state import column_types
 from lakemill.errors import ColumnsChanged, FrontierMoved, HistoryError, TableReplaced, UnknownTable
 from lakemill.lake.catalog import Catalog
 from lakemill.lake.scan import Recorded, check_recorded, delta_in, rows_of, scan_in
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
 
 _FOREIGN = INSERTS | DELETES | SHAPES
+STATE_LOST = Reason("STATE_LOST", "its hidden state is not as it was left", "leave the schema _lakemill to Lakemill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +71,28 @@ class SourceWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class StateWindow:
+    """A hidden state as the last refresh left it."""
+
+    table: TableAt
+    scan: ReadPlan
+    read: SourceRead
+
+    @property
+    def size(self) -> SourceSize:
+        return SourceSize(self.scan.rows_to_read, self.scan.bytes_to_read)
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        return {column.name: duck_type(column) for column in self.table.columns}
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     sources: tuple[SourceWindow, ...]
     lost: Reason | None = None
     """Why the past can't be used; None when it can."""
+    states: tuple[StateWindow, ...] = ()
 
 
 def look(
@@ -102,7 +125,32 @@ def look(
                 except HistoryError as error:
                     lost = Reason(error.code, error.message, error.remedy or None)
             windows.append(window)
-    return Window(tuple(windows), lost)
+        states = _states(catalog, lake, frontier) if frontier is not None and lost is None else ()
+    if states is None:
+        return Window(tuple(windows), STATE_LOST)
+    return Window(tuple(windows), lost, states)
+
+
+def states_fit(shape: Shape, window: Window) -> bool:
+    """Whether the states that are there are those that the query's shape asks for."""
+    wanted = [] if isinstance(shape, NotIncremental) else states(shape)
+    types = [source.types for source in window.sources]
+    have = [[(name, parse(type_)) for name, type_ in state.types.items()] for state in window.states]
+    return have == [[(name, parse(type_)) for name, type_ in column_types(state, types)] for state in wanted]
+
+
+def _states(catalog: Catalog, lake: Lake, frontier: Frontier) -> tuple[StateWindow, ...] | None:
+    """The hidden states, read where they are now; None where somebody else changed one."""
+    head = catalog.head()
+    found = []
+    for read in frontier.states:
+        table = catalog.table_by_id(read.table_id, head.id)
+        labels = catalog.labels(read.table_id, read.commit + 1, head.id)
+        told = len(labels.kinds) == head.id - read.commit
+        if table is None or not told or any(kinds & _FOREIGN for kinds in labels.kinds.values()):
+            return None
+        found.append(StateWindow(table, scan_in(catalog, lake.front.stamps, table, head), read))
+    return tuple(found)
 
 
 def unchanged(lake: Lake, table: DynamicTable, sources: Sequence[Source], frontier: Frontier, b: Snapshot) -> bool:

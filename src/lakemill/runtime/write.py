@@ -95,6 +95,10 @@ class Writing:
         self.staged += [file.path for file in staged.files]
         return new_files(self.lake.duck, staged, self.state.target)
 
+    def requirements(self, purpose: Purpose, base: int) -> tuple[Requirement, ...]:
+        """What must be true of the table when what was written for it is published."""
+        return (NoConflict(self.state.table.id, base, purpose), *self.state.target.requirements)
+
     def publish(
         self,
         updates: Sequence[Update],
@@ -102,13 +106,11 @@ class Writing:
         base: int,
         message: str,
         more: More | None,
-        also: Sequence[Requirement] = (),
     ) -> Published | None:
         if not updates:
             return None
-        table_id = self.state.table.id
-        requirements: list[Requirement] = [NoConflict(table_id, base, purpose), *self.state.target.requirements, *also]
-        intent = Intent(uuid.uuid4(), tuple(updates), tuple(requirements), author="lakemill", message=message)
+        needed = self.requirements(purpose, base)
+        intent = Intent(uuid.uuid4(), tuple(updates), needed, author="lakemill", message=message)
         self.publishing = True
         return self.lake.publisher.publish(intent, more)
 

@@ -21,9 +21,9 @@ from pyspark.sql import types as t
 from sqlglot import exp
 
 from lakemill.core import dialect
-from lakemill.core.algebra import WEIGHT, End, Node, at, leaf, sql
+from lakemill.core.algebra import WEIGHT, End, Node, Stored, at, leaf, sql
 from lakemill.core.clock import NOW, bound, with_parameter
-from lakemill.core.delta import Delta
+from lakemill.core.delta import Delta, Step
 from lakemill.core.ranges import Use, uses
 from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark
@@ -36,6 +36,8 @@ Leaf = Callable[[int, End, str | None], DataFrame]
 
 LEAST_BYTES = 4 << 20
 """Of a source: below, to ask for the range of the keys costs more than to read it all."""
+_DERIVED = ("_delta", "_b")
+"""Ends of a state that cost next to nothing to derive from its merged groups: they are not kept."""
 _ORDERED_TYPES = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 
 
@@ -51,7 +53,7 @@ class Execution:
         output: Sequence[Column],
         clock: Mapping[str, datetime | None],
     ) -> None:
-        """``types``: the columns of each source with DuckDB's types; ``sizes``: its bytes.
+        """``types``: the columns of each source, then of each state, with DuckDB's types; ``sizes``: its bytes.
 
         ``clock``: what now means at end a and at end b.
         """
@@ -64,6 +66,8 @@ class Execution:
             self._types[self._prefix + leaf(number, "b")] = columns
             self._types[self._prefix + leaf(number, "delta")] = {**columns, WEIGHT: "BIGINT"}
         self._views: set[str] = set()
+        self._steps: dict[str, Step] = {}
+        self._begun: set[str] = set()
         self._kept: dict[str, DataFrame] = {}
         self._ends: dict[str, dict[str, Ends]] = {}
         self._uses: dict[tuple[int, End], list[Use]] = {}
@@ -83,13 +87,21 @@ class Execution:
     def delta(self, delta: Delta) -> DataFrame:
         """The signed rows: the table's columns and ``__weight``."""
         self._uses = uses([*(step.tree for step in delta.steps), delta.tree])
-        for step in delta.steps:
-            query = sqlglot.parse_one(step.sql, dialect="duckdb")
-            keys = self._run(query).persist()
-            self._kept[step.name] = keys
-            self._types[self._prefix + step.name] = dialect.output_types(self._own(query), self._types)
-            self._add(step.name, keys)
-        return self._fitted(self._run(sqlglot.parse_one(delta.sql, dialect="duckdb")), weighed=True)
+        self._steps = {step.name: step for step in delta.steps}
+        return self._fitted(self._run(sqlglot.parse_one(delta.sql, dialect="duckdb")), self._output, weighed=True)
+
+    def state_delta(self, number: int, columns: Sequence[Column]) -> DataFrame:
+        """The signed rows of a state, after ``delta``."""
+        self._need(name := leaf(number, "delta"))
+        return self._fitted(self._spark.table(self._prefix + name), columns, weighed=True)
+
+    def state(self, state: Stored, columns: Sequence[Column]) -> DataFrame:
+        """A state as it is at b, from the sources."""
+        return self._fitted(self._run(sqlglot.parse_one(sql(at(state.child, "b")), dialect="duckdb")), columns)
+
+    def give(self, number: int, end: End, frame: DataFrame) -> None:
+        """What a leaf is, for those who know better than ``leaves``."""
+        self._add(leaf(number, end), frame)
 
     def whole(self, query: Node | exp.Query | SparkQuery, names: Mapping[str, int]) -> DataFrame:
         """The query at b: a tree, or where it has none the query itself; ``names`` are its tables' numbers."""
@@ -98,7 +110,9 @@ class Execution:
             for name in leaves.values():
                 self._need(name)
             views = {key: self._prefix + name for key, name in leaves.items()}
-            return self._fitted(self._spark.sql(spliced(query.text, query.pieces(views, self._clock["b"]))))
+            return self._fitted(
+                self._spark.sql(spliced(query.text, query.pieces(views, self._clock["b"]))), self._output
+            )
         if isinstance(query, exp.Query):
             text = bound(with_parameter(query), "b")
             for table in list(text.find_all(exp.Table)):
@@ -106,8 +120,8 @@ class Execution:
                 if number is not None:
                     alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
                     table.replace(exp.Table(this=exp.to_identifier(leaf(number, "b")), alias=alias))
-            return self._fitted(self._run(text))
-        return self._fitted(self._run(sqlglot.parse_one(sql(at(query, "b")), dialect="duckdb")))
+            return self._fitted(self._run(text), self._output)
+        return self._fitted(self._run(sqlglot.parse_one(sql(at(query, "b")), dialect="duckdb")), self._output)
 
     # ------------------------------------------------------------ how
     def _run(self, query: exp.Expr) -> DataFrame:
@@ -119,7 +133,8 @@ class Execution:
         def change(found: exp.Expr) -> exp.Expr:
             if isinstance(found, exp.Placeholder) and found.name.startswith(f"{NOW}_"):
                 return _instant(self._clock[found.name.removeprefix(f"{NOW}_")])
-            if isinstance(found, exp.Table) and not found.db and self._prefix + found.name in self._types:
+            known = isinstance(found, exp.Table) and not found.db
+            if known and (found.name in self._steps or self._prefix + found.name in self._types):
                 self._need(found.name)
                 alias = exp.TableAlias(this=exp.to_identifier(found.alias_or_name, quoted=True))
                 return exp.Table(this=exp.to_identifier(self._prefix + found.name), alias=alias)
@@ -128,10 +143,22 @@ class Execution:
         return query.transform(change)
 
     def _need(self, name: str) -> None:
-        if name not in self._views:
+        if name in self._views:
+            return
+        if name in self._steps:
+            query = sqlglot.parse_one(self._steps[name].sql, dialect="duckdb")
+            self._begun.add(name)
+            frame = self._run(query)
+            self._types[self._prefix + name] = dialect.output_types(self._own(query), self._types)
+            if not name.endswith(_DERIVED):
+                frame = self._kept[name] = frame.persist()
+            self._add(name, frame)
+        else:
             source, _, end = name.removeprefix("source").partition("_")
             number, at_end = int(source), cast("End", end)
-            self._add(name, self._leaves(number, at_end, self._needed(number, at_end)))
+            needed = self._needed(number, at_end)
+            if name not in self._views:  # a step that was computed to know the range may have asked for it
+                self._add(name, self._leaves(number, at_end, needed))
 
     def _needed(self, number: int, end: End) -> str | None:
         """A condition that all rows meet which the plan asks of a leaf, from the ranges of the keys computed so far."""
@@ -140,13 +167,16 @@ class Execution:
             return None
         parts = []
         for use in found:
-            ranges = {own: self._range(step, key) for own, step, key in use if step in self._kept}
+            ranges = {own: self._range(step, key) for own, step, key in use}
             parts.append(within(ranges))
         return " OR ".join(f"({part})" for part in dict.fromkeys(parts)) if None not in parts else None
 
     def _range(self, step: str, key: str) -> Ends:
         """Of one key of a step; a step is asked once, for all of its keys that have an order."""
+        if step in self._begun and step not in self._kept:
+            return None  # it is being computed from this very source
         if step not in self._ends:
+            self._need(step)
             ordered = [
                 field.name for field in self._kept[step].schema.fields if isinstance(field.dataType, _ORDERED_TYPES)
             ]
@@ -162,14 +192,12 @@ class Execution:
         frame.createOrReplaceTempView(self._prefix + name)
         self._views.add(name)
 
-    def _fitted(self, frame: DataFrame, *, weighed: bool = False) -> DataFrame:
+    def _fitted(self, frame: DataFrame, columns: Sequence[Column], *, weighed: bool = False) -> DataFrame:
         """Columns by place, under the table's names and in its types."""
         named = frame.toDF(*(f"__c{i}" for i in range(len(frame.columns))))
-        values = [
-            F.col(f"__c{i}").cast(types.shown(column)).alias(column.name) for i, column in enumerate(self._output)
-        ]
+        values = [F.col(f"__c{i}").cast(types.shown(column)).alias(column.name) for i, column in enumerate(columns)]
         if weighed:
-            values.append(F.col(f"__c{len(self._output)}").cast("bigint").alias(WEIGHT))
+            values.append(F.col(f"__c{len(columns)}").cast("bigint").alias(WEIGHT))
         return named.select(*values)
 
 

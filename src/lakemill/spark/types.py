@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from pyspark.sql import types as t
 
@@ -102,3 +103,8 @@ def duck(type_: t.DataType, name: str) -> str:
     raise UnsupportedType(
         f"column {name!r} is {type_.simpleString().upper()}, which a lake can't hold", remedy="cast it to another type"
     )
+
+
+def shown_schema(columns: Sequence[Column]) -> t.StructType:
+    """The schema that a scan of these columns gives."""
+    return t.StructType([t.StructField(column.name, shown(column), True) for column in columns])
