@@ -11,12 +11,13 @@ from pathlib import Path
 import duckdb
 import sqlglot
 
-from lakemill.core.algebra import scans
+from lakemill.core.algebra import scans, states
 from lakemill.core.definition import RefreshMode
 from lakemill.core.plan import Shape, SourceSize, decide, resolve
 from lakemill.core.query import build, qualified
 from lakemill.core.shape import NotIncremental
-from tests.core.test_delta import COLUMNS, QUERIES, SCHEMA, SOURCES
+from lakemill.core.state import keep
+from tests.core.test_delta import COLUMNS, QUERIES, SCHEMA, SOURCES, TYPES
 from tests.core.test_delta_tpch import TABLES
 from tests.fuzz.sandbox import extension
 
@@ -110,6 +111,8 @@ def told(shape: Shape) -> str:
     """Mode, action and reason of a refresh in which a hundredth of every source changed, by updates."""
     sources = {scan.source for scan in scans(shape)} if not isinstance(shape, NotIncremental) else {0}
     sizes = {number: SourceSize(1000, 100_000, 10, 1000, changed=True) for number in sources}
+    if not isinstance(shape, NotIncremental):
+        sizes |= {state.source: SourceSize(100, 2_000) for state in states(shape)}
     resolved = resolve(RefreshMode.AUTO, shape)
     plan = decide(shape, resolved, sizes, threshold=0.3)
     return f"{resolved.mode.value:<11} {plan.action.value:<6} {plan.reason.code}"
@@ -119,7 +122,7 @@ def lines() -> list[str]:
     found = {}
     for name, query in (*QUERIES.items(), *MORE.items()):
         try:
-            found[name] = told(build(qualified(query, SCHEMA), SOURCES, COLUMNS))
+            found[name] = told(keep(build(qualified(query, SCHEMA), SOURCES, COLUMNS), TYPES))
         except NotIncremental as reason:
             found[name] = told(reason)
     found |= _tpch()
@@ -137,7 +140,7 @@ def _tpch() -> dict[str, str]:
     found = {}
     for number, query in queries:
         text = sqlglot.parse_one(query.rstrip("; \n"), dialect="duckdb").sql("duckdb")
-        found[f"TPC-H {number}"] = told(build(qualified(text, schema), numbers, columns))
+        found[f"TPC-H {number}"] = told(keep(build(qualified(text, schema), numbers, columns), list(schema["main"].values())))
     return found
 
 
