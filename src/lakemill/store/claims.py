@@ -6,8 +6,12 @@ its time finds its number out of date, and nothing that it computed becomes visi
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import psycopg
+from psycopg import errors as pg
 
 from lakemill.errors import ClaimLost
 from lakemill.store.db import Executor
@@ -27,7 +31,10 @@ class Claim:
 def claim(where: Executor, dynamic_id: int, holder: str, ttl: timedelta) -> Claim | None:
     """Ours for ``ttl``; None when somebody else has it, or the table is gone."""
     values = {"dynamic_id": dynamic_id, "holder": holder, "ttl": ttl}
-    row = where.execute(QUERIES["claim"].compose(), values).fetchone()
+    try:
+        row = where.execute(QUERIES["claim"].compose(), values).fetchone()
+    except pg.ForeignKeyViolation:  # it was dropped at this moment
+        return None
     return None if row is None else Claim(dynamic_id, holder, *row)
 
 
@@ -40,8 +47,22 @@ def renew(where: Executor, held: Claim, ttl: timedelta) -> Claim:
     return Claim(held.dynamic_id, held.holder, held.fence, row[0])
 
 
+def holder_of(where: Executor, dynamic_id: int) -> tuple[str, datetime] | None:
+    """Who has the table, and since when; None when nobody does."""
+    row = where.execute(QUERIES["holder"].compose(), {"dynamic_id": dynamic_id}).fetchone()
+    return None if row is None else (row[0], row[1])
+
+
 def release(where: Executor, held: Claim) -> None:
-    where.execute(QUERIES["release"].compose(), {"dynamic_id": held.dynamic_id, "fence": held.fence})
+    """Done. Where the server does not answer the claim runs out by itself."""
+    values = {"dynamic_id": held.dynamic_id, "fence": held.fence}
+    with suppress(psycopg.OperationalError, psycopg.InterfaceError):
+        where.execute(QUERIES["release"].compose(), values)
+
+
+def lock_claim(where: Executor, dynamic_id: int) -> None:
+    """Whoever is about to publish this table has done so, or waits until the transaction ends."""
+    where.execute(QUERIES["lock_claim"].compose(), {"dynamic_id": dynamic_id})
 
 
 def require_claim(where: Executor, held: Claim) -> None:

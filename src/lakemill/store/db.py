@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg import conninfo
 
-from lakemill.errors import BadSettings, StoreUnavailable, UnsupportedVersion
+from lakemill.errors import BadSettings, DefinitionChanged, StoreUnavailable, UnsupportedVersion
 from lakemill.settings import without_password
 
 OLDEST_SERVER = 150000
@@ -54,6 +54,17 @@ def transaction(where: Executor) -> Iterator[None]:
             yield
     else:
         yield
+
+
+@contextmanager
+def repeatable(conn: Connection) -> Iterator[None]:
+    """All of the body or nothing, on one state of the database; whoever changes the same rows meanwhile is first."""
+    try:
+        with conn.transaction():
+            conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            yield
+    except psycopg.errors.SerializationFailure as error:
+        raise DefinitionChanged("the dynamic table was altered meanwhile") from error
 
 
 @contextmanager

@@ -7,7 +7,7 @@ connection, or on the cursor of a publish, as part of its transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -176,7 +176,8 @@ def by_id(where: Executor, dynamic_id: int, version: int | None = None) -> Dynam
     """A table with its current definition, or with that of a version."""
     found = next(iter(_tables(where, dynamic_id=dynamic_id, version=version)), None)
     if found is None:
-        raise UnknownDynamicTable(f"dynamic table {dynamic_id} is gone, or never had a version {version}")
+        never = "" if version is None else f", or never had a version {version}"
+        raise UnknownDynamicTable(f"dynamic table {dynamic_id} was dropped{never}")
     return found
 
 
@@ -298,11 +299,17 @@ def reword(where: Executor, table: DynamicTable, query: str, resolved: str, supp
         where.execute(QUERIES["reword_source"].compose(), key | named)
 
 
-def drop(where: Executor, dynamic_ids: Sequence[int]) -> None:
-    """All of these at once; refused while another dynamic table reads one of them."""
+def drop(where: Executor, dynamic_ids: Sequence[int], loaded: Mapping[int, int | None] | None = None) -> None:
+    """All of these at once; refused while another dynamic table reads one of them.
+
+    ``loaded`` are their tables in the lake, as the caller knows them; refused when one has got another since.
+    """
     values = {"dynamic_ids": list(dynamic_ids)}
     with transaction(where):
-        where.execute(QUERIES["lock_tables"].compose(), values)  # waits for whoever is about to read one
+        where.execute(QUERIES["lock_claims"].compose(), values)  # first, as a publish does; it waits for one in flight
+        found = where.execute(QUERIES["lock_tables"].compose(), values).fetchall()  # and for who is about to read one
+        if loaded is not None and any(loaded[dynamic_id] != table_id for dynamic_id, _, table_id in found):
+            raise DefinitionChanged("the dynamic table was loaded meanwhile")
         readers = [QualifiedName(*row) for row in where.execute(QUERIES["readers"].compose(), values).fetchall()]
         if readers:
             raise HasDependents(f"it is read by {', '.join(map(str, readers))}")

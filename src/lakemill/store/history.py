@@ -71,7 +71,7 @@ class RefreshRecord:
 
 
 def save_refresh(where: Executor, record: RefreshRecord) -> None:
-    """Remember the refresh as it stands."""
+    """Remember the refresh as it stands; one that succeeded stays so, whatever its worker was told."""
     values: dict[str, Any] = {field.name: getattr(record, field.name) for field in fields(record)}
     values |= {
         "refresh_id": record.id,
@@ -92,11 +92,18 @@ def save_refresh(where: Executor, record: RefreshRecord) -> None:
     where.execute(QUERIES["save_refresh"].compose(), values)
 
 
+def settled(where: Executor, refresh_id: UUID) -> RefreshRecord | None:
+    """The record as its publish left it, one in flight included: that holds the record until it has ended."""
+    where.execute(QUERIES["lock_refresh"].compose(), {"refresh_id": refresh_id})
+    values = {"dynamic_id": None, "refresh_id": refresh_id, "most": 1, "before": None}
+    return next(map(_record, where.execute(QUERIES["history"].compose(), values).fetchall()), None)
+
+
 def history(
     where: Executor, dynamic_id: int | None = None, most: int = 10, before: datetime | None = None
 ) -> tuple[RefreshRecord, ...]:
     """The newest first, of one table or of all; ``before`` to page back."""
-    values = {"dynamic_id": dynamic_id, "most": most, "before": before}
+    values = {"dynamic_id": dynamic_id, "refresh_id": None, "most": most, "before": before}
     return tuple(map(_record, where.execute(QUERIES["history"].compose(), values).fetchall()))
 
 

@@ -9,7 +9,7 @@ expiry itself runs after its snapshots were condemned, without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -26,6 +26,7 @@ QUERIES = load_queries("pins")
 # any constants will do, as long as nobody else in this database uses them
 _LOCK = 0x6C616B652D70696E
 _TURN = 0x6C616B652D657870
+_NO_ANSWER = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,8 @@ def pinned(
     try:
         yield found
     finally:
-        unpin(conn, found.id)
+        with suppress(*(() if ttl is None else _NO_ANSWER)):  # then it runs out by itself
+            unpin(conn, found.id)
 
 
 # ---------------------------------------------------------------- consumers

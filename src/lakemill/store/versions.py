@@ -103,6 +103,12 @@ def raise_b_hi(where: Executor, version_ids: Iterable[int], b: int, b_time: date
     return frozenset(row[0] for row in where.execute(QUERIES["raise_b_hi"].compose(), values).fetchall())
 
 
+def advance_sources(where: Executor, dynamic_id: int, table_ids: Iterable[int], b: int) -> None:
+    """These tables are at ``b`` what they were when the current version read them: the next delta starts there."""
+    values = {"dynamic_id": dynamic_id, "table_ids": list(table_ids), "b": b}
+    where.execute(QUERIES["advance_sources"].compose(), values)
+
+
 # ---------------------------------------------------------------- reading
 def frontier(where: Executor, dynamic_id: int) -> Frontier | None:
     """None while the table was never loaded."""

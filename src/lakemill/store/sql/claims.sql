@@ -16,6 +16,10 @@ UPDATE lakemill.claims SET expires_at = clock_timestamp() + %(ttl)s
 WHERE dynamic_id = %(dynamic_id)s AND fence = %(fence)s AND expires_at > clock_timestamp()
 RETURNING expires_at;
 
+-- name: holder
+-- who has the table now, and since when
+SELECT holder, claimed_at FROM lakemill.claims WHERE dynamic_id = %(dynamic_id)s AND expires_at > clock_timestamp();
+
 -- name: release
 -- done; nothing happens when it was lost
 UPDATE lakemill.claims SET expires_at = '-infinity' WHERE dynamic_id = %(dynamic_id)s AND fence = %(fence)s;

@@ -94,8 +94,12 @@ WHERE dynamic_id = %(dynamic_id)s AND version = %(version)s AND supplier_id = %(
 
 -- name: lock_tables
 -- nobody changes these, and nobody can begin to read them, until the transaction ends
-SELECT dynamic_id, definition_version FROM lakemill.dynamic_tables WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[])
+SELECT dynamic_id, definition_version, table_id FROM lakemill.dynamic_tables WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[])
 ORDER BY dynamic_id FOR UPDATE;
+
+-- name: lock_claims
+-- nobody publishes these until the transaction ends
+SELECT FROM lakemill.claims WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[]) ORDER BY dynamic_id FOR UPDATE;
 
 -- name: readers
 -- dynamic tables, others than these, whose current definition reads one of these

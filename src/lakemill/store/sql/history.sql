@@ -20,7 +20,8 @@ WITH saved AS (
     rows_deleted = excluded.rows_deleted, rows_recomputed = excluded.rows_recomputed,
     records_read = excluded.records_read, bytes_read = excluded.bytes_read, bytes_written = excluded.bytes_written,
     spark_jobs = excluded.spark_jobs, phases = excluded.phases, error_code = excluded.error_code,
-    error_text = excluded.error_text)
+    error_text = excluded.error_text
+  WHERE refreshes.outcome <> 'SUCCEEDED')
 INSERT INTO lakemill.refresh_sources (
   refresh_id, position, schema_name, table_name, table_id, commit_a, commit_b, rows_in)
 SELECT %(refresh_id)s, s.* FROM unnest(
@@ -41,8 +42,13 @@ SELECT r.refresh_id, r.dynamic_id, r.schema_name, r.table_name, r.definition_ver
         FROM lakemill.refresh_sources s WHERE s.refresh_id = r.refresh_id)
 FROM lakemill.refreshes r
 WHERE (%(dynamic_id)s::bigint IS NULL OR r.dynamic_id = %(dynamic_id)s)
+  AND (%(refresh_id)s::uuid IS NULL OR r.refresh_id = %(refresh_id)s)
   AND (%(before)s::timestamptz IS NULL OR r.started_at < %(before)s)
 ORDER BY r.started_at DESC, r.refresh_id LIMIT %(most)s;
+
+-- name: lock_refresh
+-- waits for a publish that has this record in its hands
+SELECT FROM lakemill.refreshes WHERE refresh_id = %(refresh_id)s FOR UPDATE;
 
 -- name: failures
 -- scheduled refreshes that failed since the last success or the last change of state; manual ones do not count

@@ -48,6 +48,11 @@ WHERE v.version_id = ANY(%(version_ids)s::bigint[]) AND f.version_id = v.version
   AND v.b_hi < %(b)s
 RETURNING v.version_id;
 
+-- name: advance_sources
+-- tables that did not change: the next delta starts later
+UPDATE lakemill.frontier_sources SET commit_snapshot = %(b)s
+WHERE dynamic_id = %(dynamic_id)s AND table_id = ANY(%(table_ids)s::bigint[]);
+
 -- name: version_at
 -- the newest version that is right at a data snapshot (and at a time, where that matters)
 SELECT version_id, commit_snapshot, b_lo, b_hi, definition_version, table_id, t FROM lakemill.versions
