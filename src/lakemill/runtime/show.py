@@ -99,6 +99,10 @@ def _read(lake: Lake, source: Source, reads: Mapping[int, SourceRead]) -> Source
     return next((reads[version.table_id] for version in reversed(known) if version.table_id in reads), None)
 
 
+_Base = tuple[QualifiedName, int]
+"""A table of the lake: the name that a definition reads, and the id that it had."""
+
+
 class _Look:
     """What all tables share, read once."""
 
@@ -107,9 +111,9 @@ class _Look:
         self.graph: Graph = definitions.graph(lake.conn)
         self._lags = self.graph.effective_lags()
         self._frontiers = {table.name: versions.frontier(lake.conn, table.id) for table in tables}
-        self._bases = {
+        self._bases: dict[QualifiedName, frozenset[_Base]] = {
             table.name: frozenset(
-                source.table_id
+                (source.name, source.table_id)
                 for source in definitions.sources(lake.conn, table)
                 if source.kind is SourceKind.TABLE and source.table_id is not None
             )
@@ -118,6 +122,7 @@ class _Look:
         schema = lake.settings.lake.catalog_schema
         oldest = min((found.version.b_hi for found in self._frontiers.values() if found), default=None)
         self._commits: list[ListedCommit] = [] if oldest is None else list_commits(lake.conn, schema, oldest)
+        self._replaced = self._replacements() if self._commits else {}
         listed = list_tables(lake.conn, schema, lake.snapshot().id)
         self._listed = {QualifiedName(found.schema, found.name): found for found in listed if found.kind == "table"}
 
@@ -140,9 +145,24 @@ class _Look:
     def _change(self, name: QualifiedName, frontier: Frontier | None) -> Commit | None:
         if frontier is None:
             return None
-        reached = frozenset[int]().union(*(self._bases[table] for table in (name, *self.graph.ancestors(name))))
+        bases = {base for table in (name, *self.graph.ancestors(name)) for base in self._bases[table]}
+        reached = frozenset(table_id for _, table_id in bases)
+        replaced = {self._replaced[base] for base in bases if base in self._replaced}
         later = (found for found in self._commits if found.commit.snapshot > frontier.version.b_hi)
-        return next((found.commit for found in later if found.changed(reached)), None)
+        return next((one.commit for one in later if one.changed(reached) or one.commit.snapshot in replaced), None)
+
+    def _replacements(self) -> dict[_Base, int]:
+        """Since which snapshot a name is another table's, or nobody's: a RENAME's label names no table."""
+        since = {}
+        with self.lake.catalog() as catalog:
+            head = catalog.head().id
+            for base in frozenset[_Base]().union(*self._bases.values()):
+                name, table_id = base
+                if catalog.table_id(name.schema, name.name, head) != table_id:
+                    snapshots = (found.commit.snapshot for found in self._commits)
+                    others = (at for at in snapshots if catalog.table_id(name.schema, name.name, at) != table_id)
+                    since[base] = next(others, head)
+        return since
 
     def _due(self, name: QualifiedName, frontier: Frontier | None, change: Commit | None) -> datetime | None:
         may = self._lags[name]
