@@ -17,8 +17,12 @@ from lakemill.store.history import RefreshRecord
 class Mill:
     """A lake with two tables, and the words of this file."""
 
-    def __init__(self, lake: lakemill.Lake) -> None:
+    def __init__(self, lake: lakemill.Lake, *, fill: bool = True) -> None:
         self.lake = lake
+        if fill:
+            self.fill()
+
+    def fill(self) -> None:
         self.tell(
             "CREATE TABLE r (id INTEGER, k INTEGER, v DOUBLE, name VARCHAR)",
             "INSERT INTO r SELECT i, i % 10, i * 1.5, 'n' || (i % 3) FROM range(40) t(i)",
@@ -63,8 +67,8 @@ def counts(record: RefreshRecord) -> tuple[int | None, int | None]:
     return record.rows_inserted, record.rows_deleted
 
 
-def run(mill: Mill, script: str) -> None:
-    for statement in parse_script(script):
+def run(mill: Mill, *script: str) -> None:
+    for statement in parse_script(";".join(script)):
         if isinstance(statement, Drop):
             dynamic.drop(mill.lake, statement)
         elif isinstance(statement, Rename):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,11 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.rename import renamed
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
-from lakemill.errors import HasDependents, OutcomeUnknown, RefreshFailed, TableExists
+from lakemill.errors import ConflictError, DefinitionChanged, HasDependents, OutcomeUnknown, RefreshFailed, TableExists
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
+from lakemill.runtime.declaring import declare
 from lakemill.runtime.refresh import refresh
-from lakemill.store import definitions, pins, versions
+from lakemill.store import db, definitions, pins, versions
 from lakemill.store.db import Executor
 from lakemill.store.definitions import DynamicTable
 from lakemill.store.history import RefreshRecord
@@ -30,6 +32,8 @@ from lakemill.store.versions import Frontier
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
+
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
         table = _declare(lake, known, found)
         return Created(table, warnings=_warned(lake, table.name))
     else:
-        table = definitions.declare(lake.conn, known, definition, found.resolved, found.sources)
+        table = declare(lake, known, definition, found.resolved, found.sources)
     records: tuple[RefreshRecord, ...] = ()
     if definition.initialize is Initialize.ON_CREATE:
         try:
@@ -67,7 +71,7 @@ def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
         except BaseException:  # Ctrl-C too
             _undo(lake, table, known)
             raise
-        if records[-1].outcome is not Outcome.SUCCEEDED:
+        if records and records[-1].outcome is not Outcome.SUCCEEDED:
             if records[-1].error_code != OutcomeUnknown.code:  # then it may be there
                 _undo(lake, table, known)
             failed = next(record for record in records if record.outcome is not Outcome.SUCCEEDED)
@@ -78,8 +82,8 @@ def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
 def _declare(lake: Lake, known: DynamicTable, found: Analysis) -> DynamicTable:
     """The next version of a definition; content that is right for it too is not computed again."""
     frontier = versions.frontier(lake.conn, known.id)
-    with lake.conn.transaction():
-        table = definitions.declare(lake.conn, known, found.definition, found.resolved, found.sources)
+    with db.repeatable(lake.conn):
+        table = declare(lake, known, found.definition, found.resolved, found.sources)
         loaded = frontier is not None and frontier.version.definition_version == known.definition_version
         if frontier is not None and loaded and _same_content(known, found):
             _content_stays(lake.conn, table, frontier, frontier.version.commit, table.definition_version)
@@ -105,11 +109,12 @@ def _same_content(known: DynamicTable, found: Analysis) -> bool:
 
 def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:
     if known is None:
-        definitions.drop(lake.conn, [table.id])
-        pins.drop_positions(lake.conn, f"dynamic:{table.id}")
+        with suppress(DefinitionChanged, HasDependents):  # it is loaded after all, or somebody counts on it
+            definitions.drop(lake.conn, [table.id], {table.id: None})
+            pins.drop_positions(lake.conn, f"dynamic:{table.id}")
     else:  # the definition before it, as a new version: its content is still there
         sources = definitions.sources(lake.conn, known)
-        definitions.declare(lake.conn, table, known.definition, known.resolved, sources)
+        declare(lake, table, known.definition, known.resolved, sources)
 
 
 def refuse_lake_table(lake: Lake, name: QualifiedName) -> None:
@@ -152,6 +157,10 @@ def rename(lake: Lake, statement: Rename) -> bool:
             definitions.reword(cursor, reader, words[0], words[1], table.id, statement.to)
         if frontier is not None and snapshot is not None:  # the same content, as of our own commit
             _content_stays(cursor, table, frontier, snapshot, frontier.version.definition_version)
+            schema = lake.settings.lake.catalog_schema
+            pins.record_position(
+                cursor, f"dynamic:{table.id}", frontier.version.table_id, snapshot, catalog_schema=schema
+            )
 
     if table.table_id is None:
         with lake.conn.transaction(), lake.conn.cursor() as cursor:
@@ -205,6 +214,13 @@ def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = Fal
 # ---------------------------------------------------------------- DROP
 def drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
     """What was dropped: the table, and with CASCADE all that read it."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(ConflictError):  # it was loaded meanwhile: its table in the lake must go too
+            return _drop(lake, statement)
+    return _drop(lake, statement)
+
+
+def _drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
     table = _found(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
         return ()
@@ -217,7 +233,7 @@ def drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
     ids = [found.id for found in gone]
 
     def more(cursor: Any, _: int = 0) -> None:
-        definitions.drop(cursor, ids)
+        definitions.drop(cursor, ids, {found.id: found.table_id for found in gone})
         for dynamic_id in ids:
             pins.drop_positions(cursor, f"dynamic:{dynamic_id}")
 

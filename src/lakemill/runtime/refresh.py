@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -27,22 +27,37 @@ from lakemill.core.scan import Snapshot
 from lakemill.core.shape import NotIncremental
 from lakemill.core.sparksql import NO_DELTAS, SparkQuery, read
 from lakemill.core.state import keep
-from lakemill.errors import ConflictError, InternalError, LakemillError, OutputChanged, StrictRefused, UpstreamFailed
+from lakemill.errors import (
+    ClaimLost,
+    ConflictError,
+    FrontierMoved,
+    InternalError,
+    LakemillError,
+    OutcomeUnknown,
+    OutputChanged,
+    StrictRefused,
+    UnknownDynamicTable,
+)
+from lakemill.runtime import recording
 from lakemill.runtime.analyse import analyse_again, shape_of
 from lakemill.runtime.carry import Lost, carry_out
 from lakemill.runtime.claiming import claimed, holder
-from lakemill.runtime.window import STATE_LOST, Window, look, states_fit, unchanged
+from lakemill.runtime.declaring import declare
+from lakemill.runtime.window import STATE_LOST, Window, gone, look, states_fit, unchanged
 from lakemill.store import claims, db, definitions, history, pins, versions
 from lakemill.store.definitions import DynamicTable, Source, SourceKind
-from lakemill.store.history import RefreshRecord, SourceDelta
+from lakemill.store.history import RefreshRecord
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
 
 PIN = timedelta(hours=12)
 ATTEMPTS = 3
+ROUNDS = 5
+"""How often all is planned at a newer snapshot, because somebody else has taken a table past the last one."""
 _MEASURED = ("rows_in", "rows_inserted", "rows_deleted", "records_read", "bytes_read", "bytes_written", "spark_jobs")
 _NOTHING = dict.fromkeys(_MEASURED, 0)
+NO_CHANGE = Reason("NO_CHANGE", "nothing that it reads changed")
 
 
 # ---------------------------------------------------------------- several tables at one data snapshot
@@ -59,22 +74,48 @@ def refresh(
     """
     wanted = {definitions.get(lake.conn, name).id for name in names}
     history.close_abandoned(lake.conn)
+    begun: dict[int, RefreshRecord] = {}
+    for _ in range(ROUNDS - 1):
+        with suppress(FrontierMoved):
+            return _round(lake, wanted, full, trigger, begun)
+    return _round(lake, wanted, full, trigger, begun, last=True)
+
+
+def _round(
+    lake: Lake, wanted: set[int], full: bool, trigger: Trigger, begun: dict[int, RefreshRecord], *, last: bool = False
+) -> tuple[RefreshRecord, ...]:
+    """All of them at the snapshot that is the newest now; unless it is the ``last``, one that is overtaken ends it.
+
+    Its record is left in ``begun``, and goes on in the next round.
+    """
     b, t = lake.snapshot(), datetime.now(UTC)
     done: list[RefreshRecord] = []
-    failed: dict[QualifiedName, QualifiedName] = {}
+    failed: dict[QualifiedName, RefreshRecord] = {}
     with pins.pinned(lake.conn, b.id, holder(), "refresh", PIN, catalog_schema=lake.settings.lake.catalog_schema):
-        for table in _chain(lake, wanted):
+        for dynamic_id in _chain(lake, wanted):
+            try:  # as it is now: it may be declared anew with a supplier, or dropped by somebody
+                table = definitions.by_id(lake.conn, dynamic_id)
+            except UnknownDynamicTable:
+                continue
             sources = definitions.sources(lake.conn, table)
             cause = next((failed[s.name] for s in sources if s.name in failed), None)
             if cause is not None:
-                record = _skipped(lake, table, cause, trigger, b)
-            elif table.id not in wanted and _holds(lake, table, b, t):
+                record = recording.skipped(lake, table, cause, trigger, b)
+            elif table.id not in wanted | begun.keys() and _holds(lake, table, b, t):
                 continue
             else:
-                record = Refresh(lake, table, sources, b, t, trigger, full=full and table.id in wanted).run()
+                whole = full and table.id in wanted
+                work = Refresh(lake, table, sources, b, t, trigger, full=whole, begun=begun.pop(table.id, None))
+                try:
+                    record = work.run()
+                except FrontierMoved as error:
+                    if not last:
+                        begun[table.id] = work.begun or work.record
+                        raise
+                    record = recording.failed(lake, work.record, error)
             done.append(record)
             if record.outcome is not Outcome.SUCCEEDED:
-                failed[table.name] = cause or table.name
+                failed[table.name] = cause or record
     return tuple(done)
 
 
@@ -89,37 +130,21 @@ def explain(lake: Lake, name: QualifiedName) -> tuple[Plan, Window, Snapshot]:
     return plan, window, b
 
 
-def _chain(lake: Lake, wanted: set[int]) -> list[DynamicTable]:
+def _chain(lake: Lake, wanted: set[int]) -> list[int]:
     """These tables and all that they reach, suppliers first."""
     graph = definitions.graph(lake.conn)
-    tables = {table.name: table for table in definitions.list_all(lake.conn)}
-    names = {table.name for table in tables.values() if table.id in wanted}
+    tables = {table.name: table.id for table in definitions.list_all(lake.conn)}
+    names = {name for name, dynamic_id in tables.items() if dynamic_id in wanted}
     names |= {ancestor for name in list(names) for ancestor in graph.ancestors(name)}
     return [tables[name] for name in graph.order if name in names]
 
 
 def _holds(lake: Lake, table: DynamicTable, b: Snapshot, t: datetime) -> bool:
     version = versions.version_at(lake.conn, table.id, b.id, t)
-    return version is not None and version.definition_version == table.definition_version
-
-
-def _skipped(lake: Lake, table: DynamicTable, cause: QualifiedName, trigger: Trigger, b: Snapshot) -> RefreshRecord:
-    now = datetime.now(UTC)
-    record = RefreshRecord(
-        uuid.uuid4(),
-        table.id,
-        table.name,
-        table.definition_version,
-        trigger,
-        now,
-        outcome=Outcome.UPSTREAM_FAILED,
-        b=b.id,
-        ended_at=now,
-        error_code=UpstreamFailed.code,
-        error_text=f"{cause} could not be refreshed",
-    )
-    history.save_refresh(lake.conn, record)
-    return record
+    if version is None or version.definition_version != table.definition_version:
+        return False
+    with lake.catalog() as catalog:
+        return not gone(catalog, version.commit)
 
 
 # ---------------------------------------------------------------- one table
@@ -134,6 +159,8 @@ class Refresh:
     t: datetime
     trigger: Trigger
     full: bool = False
+    begun: RefreshRecord | None = None
+    """Of an earlier round, which could not end it."""
     frontier: versions.Frontier | None = None
     record: RefreshRecord = field(init=False)
     _shape: Shape | None = None
@@ -141,13 +168,13 @@ class Refresh:
 
     def begin(self) -> None:
         self.frontier = versions.frontier(self.lake.conn, self.table.id)
-        self.record = RefreshRecord(
-            uuid.uuid4(),
-            self.table.id,
-            self.table.name,
-            self.table.definition_version,
-            self.trigger,
-            datetime.now(UTC),
+        table, version = self.table, self.table.definition_version
+        begun = self.begun or RefreshRecord(
+            uuid.uuid4(), table.id, table.name, version, self.trigger, datetime.now(UTC)
+        )
+        self.record = self.begun = replace(
+            begun,
+            definition_version=version,
             a=self.frontier.version.b_hi if self.frontier else None,
             b=self.b.id,
             t=self.t if self.clocked else None,
@@ -158,43 +185,45 @@ class Refresh:
         return self.table.resolved.clocked
 
     def run(self) -> RefreshRecord:
+        """Do it; ``FrontierMoved`` where it, or a supplier, has passed b: all must be planned again at a later one."""
         self.begin()
         try:
             if self._is_current():
-                return self._no_data(Reason("NO_CHANGE", "nothing that it reads changed"))
+                return self._no_data(NO_CHANGE)
             with claimed(self.lake, self.table) as held:
-                self.record = replace(self.record, holder=held.holder, fence=held.fence)
+                self.begin_again()
+                if self._is_current():  # somebody was first, and did the same
+                    return self._no_data(NO_CHANGE)
+                self.record = self.begun = replace(self.record, holder=held.holder, fence=held.fence)
                 history.save_refresh(self.lake.conn, self.record)
                 for _ in range(ATTEMPTS - 1):
                     try:
                         return self._attempt(held)
+                    except (ClaimLost, FrontierMoved):
+                        raise
                     except ConflictError:
                         self.begin_again()
                 return self._attempt(held)
-        except LakemillError as error:
-            return self._failed(error)
-        except Exception as error:  # a mistake of ours: recorded, and told as what it is
-            self._failed(InternalError(f"{type(error).__name__}: {error}"))
+        except FrontierMoved:
             raise
-
-    def _failed(self, error: LakemillError) -> RefreshRecord:
-        self.record = replace(
-            self.record,
-            outcome=Outcome.FAILED,
-            error_code=error.code,
-            error_text=error.message + (f" → {error.remedy}" if error.remedy else ""),
-            ended_at=datetime.now(UTC),
-            phases=dict(self._phases),
-        )
-        history.save_refresh(self.lake.conn, self.record)
+        except OutcomeUnknown as error:
+            self.record = recording.settled(self.lake, self._so_far(), error)
+        except LakemillError as error:
+            self.record = recording.failed(self.lake, self._so_far(), error)
+        except Exception as error:  # a mistake of ours: recorded, and told as what it is
+            recording.failed(self.lake, self._so_far(), InternalError(f"{type(error).__name__}: {error}"))
+            raise
         return self.record
+
+    def _so_far(self) -> RefreshRecord:
+        return replace(self.record, phases=dict(self._phases))
 
     def begin_again(self) -> None:
         """Somebody was first: the frontier and the definition are read anew, and the same record goes on."""
         self.table = definitions.by_id(self.lake.conn, self.table.id)
         self.sources = definitions.sources(self.lake.conn, self.table)
-        self.frontier = versions.frontier(self.lake.conn, self.table.id)
         self._shape = None
+        self.begin()
 
     def _is_current(self) -> bool:
         if self.frontier is None or self.full:
@@ -203,10 +232,13 @@ class Refresh:
             return unchanged(self.lake, self.table, self.sources, self.frontier, self.b)
 
     def _attempt(self, held: claims.Claim) -> RefreshRecord:
+        if self.frontier is not None and self.frontier.version.b_hi > self.b.id:
+            raise FrontierMoved(f"{self.table.name} is at data snapshot {self.frontier.version.b_hi} already")
         plan, window = self.planned()
         if plan.action is Action.NO_DATA:
             return self._no_data(plan.reason, held, window)
-        self.record = replace(self.record, sources=_deltas(window), rows_in=_rows_in(window))
+        found = recording.deltas(window), recording.rows_in(window)
+        self.record = replace(self.record, sources=found[0], rows_in=found[1])
         try:
             return carry_out(self, held, plan, window)
         except Lost as lost:
@@ -285,9 +317,7 @@ class Refresh:
             return False
         if self.frontier is not None and found.resolved.columns != self.table.resolved.columns:
             raise OutputChanged(f"the query of {self.table.name} has other columns by now")
-        self.table = definitions.declare(
-            self.lake.conn, self.table, self.table.definition, found.resolved, found.sources
-        )
+        self.table = declare(self.lake, self.table, self.table.definition, found.resolved, found.sources)
         self.sources = definitions.sources(self.lake.conn, self.table)
         self._shape = None
         return True
@@ -298,8 +328,9 @@ class Refresh:
         assert self.frontier is not None  # noqa: S101  (without one it is a first load)
         old = self.frontier.version
         if held is None or window is None:
-            versions.raise_b_hi(self.lake.conn, [self.frontier.version_id], self.b.id, self.b.time)
-            return self.finish(self.lake.conn, Action.NO_DATA, reason, old.commit, **_NOTHING)
+            with self.lake.conn.transaction():
+                self._raise_b()
+                return self.finish(self.lake.conn, Action.NO_DATA, reason, old.commit, **_NOTHING)
         reads = [source.read for source in window.sources]
         t = self.t if self.clocked else None
         version = Version(old.commit, self.b.id, self.b.id, self.table.definition_version, old.table_id, t)
@@ -308,7 +339,28 @@ class Refresh:
             versions.move_frontier(
                 cursor, self.table.id, version, self.b.time, reads, self.frontier.version_id, self.frontier.states
             )
+            self._hold(reads)
             return self.finish(cursor, Action.NO_DATA, reason, old.commit, **_NOTHING)
+
+    def _raise_b(self) -> None:
+        """Its version is right at b too. What it read has not changed, so that its next delta can start there."""
+        assert self.frontier is not None  # noqa: S101  (without one it is a first load)
+        claims.lock_claim(self.lake.conn, self.table.id)  # or a publish would move the same rows at the same time
+        raised = versions.raise_b_hi(self.lake.conn, [self.frontier.version_id], self.b.id, self.b.time)
+        if raised:
+            bases = {source.table_id for source in self.sources if source.kind is SourceKind.TABLE}
+            reads = [replace(r, commit=self.b.id) if r.table_id in bases else r for r in self.frontier.sources]
+            moved = [read.table_id for read in reads if read.table_id in bases]
+            versions.advance_sources(self.lake.conn, self.table.id, moved, self.b.id)
+            self._hold(reads)
+
+    def _hold(self, reads: Sequence[versions.SourceRead]) -> None:
+        """Expiry leaves what the next delta starts from, and the commit that holds the content."""
+        assert self.frontier is not None  # noqa: S101  (without one it is a first load)
+        own = self.frontier.version
+        positions = {read.table_id: read.commit for read in reads} | {own.table_id: own.commit}
+        schema = self.lake.settings.lake.catalog_schema
+        pins.move_positions(self.lake.conn, f"dynamic:{self.table.id}", positions, catalog_schema=schema)
 
     def finish(self, where: db.Executor, action: Action, reason: Reason, commit: int, **measured: Any) -> RefreshRecord:
         """The record of a success, saved as part of the caller's transaction."""
@@ -333,17 +385,3 @@ class Refresh:
             yield
         finally:
             self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started
-
-
-def _deltas(window: Window) -> tuple[SourceDelta, ...]:
-    return tuple(
-        SourceDelta(
-            found.source.name, found.table.id, found.a, found.b, found.delta.rows_changed if found.delta else None
-        )
-        for found in window.sources
-    )
-
-
-def _rows_in(window: Window) -> int | None:
-    found = [source.delta for source in window.sources]
-    return None if None in found else sum(delta.rows_changed for delta in found if delta is not None)

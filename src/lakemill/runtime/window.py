@@ -21,7 +21,7 @@ from lakemill.core.scan import ReadPlan, Snapshot, TableAt
 from lakemill.core.schema import duck_type
 from lakemill.core.shape import NotIncremental
 from lakemill.core.state import column_types
-from lakemill.errors import ColumnsChanged, FrontierMoved, HistoryError, TableReplaced, UnknownTable
+from lakemill.errors import ColumnsChanged, FrontierMoved, HistoryError, SnapshotGone, TableReplaced, UnknownTable
 from lakemill.lake.catalog import Catalog
 from lakemill.lake.scan import Recorded, check_recorded, delta_in, rows_of, scan_in
 from lakemill.store import definitions, versions
@@ -161,6 +161,8 @@ def unchanged(lake: Lake, table: DynamicTable, sources: Sequence[Source], fronti
     if frontier.version.definition_version != table.definition_version or frontier.version.t is not None:
         return False
     with lake.catalog() as catalog:
+        if gone(catalog, frontier.version.commit):
+            return False
         since = catalog.touched(frontier.version.b_hi, b.id)
         own = catalog.touched(frontier.version.commit, b.id)
         if since is None or own is None or frontier.version.table_id in own:
@@ -178,21 +180,30 @@ def unchanged(lake: Lake, table: DynamicTable, sources: Sequence[Source], fronti
                     return False
             elif source.kind is SourceKind.TABLE and catalog.table_id(name.schema, name.name, b.id) not in read:
                 return False
-    for source in sources:
-        if source.supplier_id is not None:
-            version = versions.version_at(lake.conn, source.supplier_id, b.id)
-            if version is None or read.get(version.table_id) != version.commit:
-                return False
-            if version.definition_version != definitions.by_id(lake.conn, source.supplier_id).definition_version:
-                return False
-            if version.b_lo > frontier.version.b_hi:  # it was something else in between
-                return False
+        for source in sources:
+            if source.supplier_id is not None:
+                version = versions.version_at(lake.conn, source.supplier_id, b.id)
+                if version is None or read.get(version.table_id) != version.commit or gone(catalog, version.commit):
+                    return False
+                if version.definition_version != definitions.by_id(lake.conn, source.supplier_id).definition_version:
+                    return False
+                if version.b_lo > frontier.version.b_hi:  # it was something else in between
+                    return False
     return True
 
 
 def _same_view(catalog: Catalog, source: Source, b: Snapshot) -> bool:
     view = catalog.view(source.name.schema, source.name.name, b.id)
     return view is not None and view.id == source.table_id
+
+
+def gone(catalog: Catalog, snapshot: int) -> bool:
+    """Whether somebody expired it: no version can be read at such a commit."""
+    try:
+        catalog.snapshot(snapshot)
+    except SnapshotGone:
+        return True
+    return False
 
 
 def narrowed(plan: ReadPlan, names: Sequence[str]) -> ReadPlan:
@@ -225,6 +236,9 @@ def _at_b(lake: Lake, catalog: Catalog, source: Source, b: Snapshot, t: datetime
     version = versions.version_at(lake.conn, source.supplier_id, b.id, t)
     if version is None or version.definition_version != supplier.definition_version:
         raise FrontierMoved(f"{supplier.name} has no version at data snapshot {b.id}", remedy="refresh it first")
+    if gone(catalog, version.commit):
+        told = f"{supplier.name} can't be read at its commit {version.commit} any more, which was expired"
+        raise FrontierMoved(told, remedy="refresh it first")
     snapshot = catalog.snapshot(version.commit)
     found = catalog.table_by_id(version.table_id, snapshot.id)
     if found is None:
@@ -262,6 +276,8 @@ def _own_table(catalog: Catalog, table: DynamicTable, frontier: Frontier) -> Rea
     version = frontier.version
     if version.definition_version != table.definition_version:
         return Reason("DEFINITION_CHANGED", "its definition is another one than that of its content")
+    if gone(catalog, version.commit):
+        return Reason("SNAPSHOT_GONE", f"its commit {version.commit} was expired, which nobody can read any more")
     head = catalog.head()
     own = catalog.table_by_id(version.table_id, head.id)
     if own is None:
