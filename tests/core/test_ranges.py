@@ -15,7 +15,7 @@ from tests.core.test_delta import tree_of
         ("SELECT k, count(*) AS n FROM r GROUP BY k", {0}, {(0, "a"): {"k"}, (0, "b"): {"k"}}),
         ("SELECT k, count(*) AS n FROM r WHERE v > 1 GROUP BY k", {0}, {(0, "a"): {"k"}, (0, "b"): {"k"}}),
         ("SELECT k + 1 AS q, count(*) AS n FROM r GROUP BY k + 1", {0}, {(0, "a"): None, (0, "b"): None}),
-        ("SELECT r.id FROM r JOIN s ON r.k = s.k", {0}, {(1, "a"): None}),
+        ("SELECT r.id FROM r JOIN s ON r.k = s.k", {0}, {(1, "b"): {"k"}}),
         (
             "SELECT r.id, s.w FROM r LEFT JOIN s ON r.k = s.k",
             {1},
@@ -24,7 +24,7 @@ from tests.core.test_delta import tree_of
         (
             "SELECT a.k, b.v FROM (SELECT DISTINCT k FROM r) a JOIN r b ON a.k = b.v",
             {0},
-            {(0, "a"): None, (0, "b"): None},
+            {(0, "a"): {"k", "v"}, (0, "b"): {"k"}},
         ),
     ],
 )

@@ -112,11 +112,15 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class Restrict:
-    """The rows whose key is among the keys of an earlier step; NULL is a key like others."""
+    """The rows whose key is among the keys of an earlier step; NULL is a key like others.
+
+    Not ``exact``: other rows may come along, because a join above drops them; what is not needed should not be read.
+    """
 
     child: Node
     keys: tuple[tuple[Expr, str], ...]
     step: str
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +396,8 @@ def sql(node: Node) -> str:
             text += f" ORDER BY {_list(map(_text, order))}" if order else ""
             text += f" LIMIT {_text(limit)}" if limit is not None else ""
             return text + (f" OFFSET {_text(offset)}" if offset is not None else "")
+        case Restrict(child=child, exact=False):
+            return sql(child)
         case Restrict(child=child, keys=keys, step=step):
             same = [f"{_text(value)} IS NOT DISTINCT FROM {step}.{quote(name)}" for value, name in keys]
             return f"SELECT * FROM {_inner(child)} SEMI JOIN {step} ON {' AND '.join(same)}"

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from sqlglot import exp
+
 from lakemill.core.algebra import (
     WEIGHT,
     Aggregate,
@@ -42,12 +44,13 @@ from lakemill.core.algebra import (
     states,
     substitute,
     timely,
+    together,
     union_all,
     used,
     weighed,
 )
 from lakemill.core.clock import bound
-from lakemill.core.joins import cluster, connected
+from lakemill.core.joins import cluster, connected, is_connected
 from lakemill.core.state import merged
 
 
@@ -75,6 +78,8 @@ class Delta:
     tree: Node
     whole: tuple[str, ...]
     merged: tuple[int, ...] = ()
+    keyed: bool = False
+    """Whether some of it was evaluated at both ends for some keys."""
 
     @property
     def sql(self) -> str:
@@ -92,7 +97,17 @@ def derive(query: Node, changed: frozenset[int]) -> Delta:
     for state in touched:  # each after those that it is computed from, and before all that reads it
         deriving.steps += [Step(name, tree) for name, tree in merged(state, deriving.delta(state.child.child))]
     tree = consolidated(deriving.delta(query), names(query))
-    return Delta(tuple(deriving.steps), tree, tuple(deriving.whole), tuple(state.source for state in touched))
+    numbers = tuple(state.source for state in touched)
+    moved = changed | frozenset(numbers)
+    steps = tuple(Step(step.name, _settled(step.tree, moved)) for step in deriving.steps)
+    return Delta(steps, _settled(tree, moved), tuple(deriving.whole), numbers, deriving.keyed)
+
+
+def _settled(node: Node, moved: frozenset[int]) -> Node:
+    """What did not change is the same at both ends: it is asked for at one of them."""
+    if isinstance(node, Scan):
+        return node if node.source in moved else replace(node, end="b")
+    return rebuilt(node, lambda child: _settled(child, moved))
 
 
 @dataclass(slots=True)
@@ -101,6 +116,7 @@ class _Deriving:
     states: frozenset[int]
     steps: list[Step] = field(default_factory=list)
     whole: list[str] = field(default_factory=list)
+    keyed: bool = False
 
     def touches(self, node: Node) -> bool:
         """Whether a node's rows can change: by a source below it, or by time."""
@@ -158,22 +174,61 @@ class _Deriving:
         return union_all([_renamed(self.delta(side), (*names(side), WEIGHT), named) for side in sides])
 
     def _inner_join(self, node: Join) -> Node:
+        """The relations that changed among themselves, and what comes of that with all others, which are as they were.
+
+        Where equalities don't connect the changed ones, they are joined through the others, term by term.
+        """
+        parts, conditions = cluster(node)
+        changed = [part for part in parts if self.touches(part)]
+        if len(changed) > 1 and not is_connected(changed, conditions):
+            return Project(self._terms(parts, conditions), itself((*names(node), WEIGHT)))
+        here = {name for part in changed for name in names(part)}
+        inside = [condition for condition in conditions if used(condition) <= here]
+        others = [part for part in parts if not self.touches(part)]
+        delta = self._terms(changed, inside)
+        beside = [self._near(at(part, "b"), delta, conditions) for part in others]
+        rest = [condition for condition in conditions if not used(condition) <= here]
+        return Project(connected([delta, *beside], rest), itself((*names(node), WEIGHT)))
+
+    def _terms(self, parts: Sequence[Node], conditions: Sequence[Expr]) -> Node:
         """One term per relation: its delta with those before it as they are, and those after it as they were.
 
         With all others as they are, a row that is new on two sides would come twice.
         """
-        out = itself((*names(node), WEIGHT))
-        parts, conditions = cluster(node)
         terms: list[Node] = []
+        out = itself((*(name for part in parts for name in names(part)), WEIGHT))
         for number, part in enumerate(parts):
             if self.touches(part):
-                sides = [at(other, "b" if i < number else "a") for i, other in enumerate(parts)]
-                sides[number] = self.delta(part)
+                delta = self.delta(part)
+                sides = [
+                    delta if i == number else self._near(at(other, "b" if i < number else "a"), delta, conditions)
+                    for i, other in enumerate(parts)
+                ]
                 terms.append(Project(connected(sides, conditions, number), out))
         return union_all(terms)
 
+    def _near(self, side: Node, delta: Node, conditions: Sequence[Expr]) -> Node:
+        """A side of a join with a delta, of which only the rows matter that meet the delta's keys."""
+        pairs = equal_pairs(Join("inner", side, delta, together(conditions)))
+        pairs = [(mine, theirs) for mine, theirs in pairs if isinstance(mine, exp.Column)]
+        if not pairs:
+            return side
+        wanted = Project(delta, tuple((f"__k{i}", theirs) for i, (_, theirs) in enumerate(pairs)))
+        step = self._step(Distinct(wanted))
+        keys = tuple((mine, f"__k{i}") for i, (mine, _) in enumerate(pairs))
+        return restrict(side, keys, step, exact=False)
+
+    def _step(self, tree: Node) -> str:
+        """A step for a tree; equal ones are one."""
+        known = next((step for step in self.steps if step.tree == tree), None)
+        if known is None:
+            known = Step(f"keys{len(self.steps) + 1}", tree)
+            self.steps.append(known)
+        return known.name
+
     def _keyed(self, node: Node, keys: Sequence[Sequence[Expr]]) -> Node:
         """The operator at both ends, for the keys that the deltas of its inputs touch."""
+        self.keyed = True
         if not keys[0]:
             before, after = at(node, "a"), at(node, "b")
             if not {scan.source for scan in scans(before)} <= self.states:
@@ -186,10 +241,9 @@ class _Deriving:
             if self.touches(side):
                 rows = consolidated(self.delta(side), names(side)) if _computed(side) else self.delta(side)
                 touched.append(Project(rows, tuple(zip(named, expressions, strict=True))))
-        step = Step(f"keys{len(self.steps) + 1}", Distinct(union_all(touched)))
-        self.steps.append(step)
+        step = self._step(Distinct(union_all(touched)))
         wanted = iter(keys)  # children are changed in their order
-        node = rebuilt(node, lambda side: restrict(side, tuple(zip(next(wanted), named, strict=True)), step.name))
+        node = rebuilt(node, lambda side: restrict(side, tuple(zip(next(wanted), named, strict=True)), step))
         return _difference(at(node, "a"), at(node, "b"))
 
 
@@ -215,46 +269,51 @@ def _difference(before: Node, after: Node) -> Node:
 Keys = tuple[tuple[Expr, str], ...]
 
 
-def restrict(node: Node, keys: Keys, step: str) -> Node:
+def restrict(node: Node, keys: Keys, step: str, *, exact: bool = True) -> Node:
     """The node's rows whose key is in the step, the restriction as far down as it goes: there it spares reading."""
+
+    def inner(child: Node, keys: Keys) -> Node:
+        return restrict(child, keys, step, exact=exact)
+
     match node:
         case Values():
             return node
         case Filter(child=child):
-            return replace(node, child=restrict(child, keys, step))
+            return replace(node, child=inner(child, keys))
         case Project(child=child, columns=columns):
-            return replace(node, child=restrict(child, _through(keys, dict(columns)), step))
+            return replace(node, child=inner(child, _through(keys, dict(columns))))
         case Distinct(child=child):
-            return replace(node, child=restrict(child, keys, step))
+            return replace(node, child=inner(child, keys))
         case SetOp(left=left, right=right):
             other = {mine: column(theirs) for mine, theirs in zip(names(left), names(right), strict=True)}
-            return replace(node, left=restrict(left, keys, step), right=restrict(right, _through(keys, other), step))
+            return replace(node, left=inner(left, keys), right=inner(right, _through(keys, other)))
         case Unnest(child=child, name=name):
             if all(name not in used(value) for value, _ in keys):
-                return replace(node, child=restrict(child, keys, step))
+                return replace(node, child=inner(child, keys))
         case Aggregate(keys=own) if own:
             groups = dict(own)
             inside = tuple((value, name) for value, name in keys if used(value) <= groups.keys())
-            return _below(node, keys, _through(inside, groups), step)
+            return _below(node, keys, _through(inside, groups), step, exact)
         case Window(keys=shared):
             texts = {value.sql() for value in shared}
-            return _below(node, keys, tuple((value, name) for value, name in keys if value.sql() in texts), step)
+            inside = tuple((value, name) for value, name in keys if value.sql() in texts)
+            return _below(node, keys, inside, step, exact)
         case Join(kind=kind) if kind in ("inner", "left", "semi", "anti"):
-            return _into_join(node, keys, step)
-    return Restrict(node, keys, step)
+            return _into_join(node, keys, step, exact)
+    return Restrict(node, keys, step, exact)
 
 
 def _through(keys: Keys, values: dict[str, Expr]) -> Keys:
     return tuple((substitute(value, values), name) for value, name in keys)
 
 
-def _below(node: Aggregate | Window, keys: Keys, inside: Keys, step: str) -> Node:
+def _below(node: Aggregate | Window, keys: Keys, inside: Keys, step: str, exact: bool) -> Node:
     """``inside``: keys that are whole groups, which go below; where others are left, the result is restricted too."""
-    limited: Node = replace(node, child=restrict(node.child, inside, step)) if inside else node
-    return limited if len(inside) == len(keys) else Restrict(limited, keys, step)
+    limited: Node = replace(node, child=restrict(node.child, inside, step, exact=exact)) if inside else node
+    return limited if len(inside) == len(keys) else Restrict(limited, keys, step, exact)
 
 
-def _into_join(node: Join, keys: Keys, step: str) -> Node:
+def _into_join(node: Join, keys: Keys, step: str, exact: bool) -> Node:
     """Keys of one side restrict it; through the join's equalities they restrict the other side too."""
     left_names, right_names = set(names(node.left)), set(names(node.right))
     to_left = [(value, name) for value, name in keys if used(value) <= left_names]
@@ -268,7 +327,7 @@ def _into_join(node: Join, keys: Keys, step: str) -> Node:
         back = {right.sql(): left for left, right in equal}
         left_keys += [(back[value.sql()], name) for value, name in to_right if value.sql() in back]
         right_keys += to_right
-    left = restrict(node.left, tuple(left_keys), step) if left_keys else node.left
-    right = restrict(node.right, tuple(right_keys), step) if right_keys else node.right
+    left = restrict(node.left, tuple(left_keys), step, exact=exact) if left_keys else node.left
+    right = restrict(node.right, tuple(right_keys), step, exact=exact) if right_keys else node.right
     limited = replace(node, left=left, right=right)
-    return limited if kept else Restrict(limited, keys, step)
+    return limited if kept else Restrict(limited, keys, step, exact)

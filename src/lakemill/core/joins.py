@@ -57,6 +57,19 @@ def connected(parts: Sequence[Node], conditions: Sequence[Expr], start: int = 0)
     return Filter(tree, together(unmet)) if unmet else tree
 
 
+def is_connected(parts: Sequence[Node], conditions: Sequence[Expr]) -> bool:
+    """Whether equalities lead from the first part to every other one."""
+    tree, waiting = parts[0], list(parts[1:])
+    while waiting:
+        joins = [_meeting(tree, part, conditions) for part in waiting]
+        chosen = next((i for i, join in enumerate(joins) if equal_pairs(join)), None)
+        if chosen is None:
+            return False
+        tree = joins[chosen]
+        waiting.pop(chosen)
+    return True
+
+
 def _meeting(left: Node, right: Node, conditions: Sequence[Expr]) -> Join:
     here = {*names(left), *names(right)}
     return Join("inner", left, right, together(condition for condition in conditions if used(condition) <= here))

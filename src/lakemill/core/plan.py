@@ -170,7 +170,7 @@ def _dearer(declared: RefreshMode, share: float, threshold: float, cost: int, fu
 def _action(shape: Node, delta: Delta, only_inserts: bool) -> tuple[Action, Reason]:
     if delta.merged:
         return Action.MERGE, Reason("MERGE", "what changed rows add to each group is added to the sums that are kept")
-    if delta.steps:
+    if delta.keyed:
         return Action.KEYS, Reason("KEYS", "the keys that changed rows touch are computed anew")
     if only_inserts and _keeps_signs(shape):
         return Action.APPEND, Reason("ONLY_INSERTS", "rows were only added, so rows are only added")

@@ -37,6 +37,7 @@ class Compare(Enum):
     GREATER = ">"
     AT_LEAST = ">="
     ONE_OF = "in"
+    WITHIN = "between, or between, …"
     NULL = "is null"
     NOT_NULL = "is not null"
 
@@ -103,6 +104,8 @@ def _condition(node: exp.Expr, columns: dict[str, Column]) -> Iterator[Condition
         if column := _column(node.this, columns):
             yield from _compare(column, Compare.AT_LEAST, [node.args["low"]])
             yield from _compare(column, Compare.AT_MOST, [node.args["high"]])
+    elif isinstance(node, exp.Or):
+        yield from _ranges([part.unnest() for part in node.flatten()], columns)
     elif isinstance(node, exp.In) and node.expressions:
         if column := _column(node.this, columns):
             yield from _compare(column, Compare.ONE_OF, node.expressions)
@@ -119,6 +122,17 @@ def _condition(node: exp.Expr, columns: dict[str, Column]) -> Iterator[Condition
             yield from _compare(left, test, [node.expression])
         elif right and not left:
             yield from _compare(right, _FLIPPED[test], [node.this])
+
+
+def _ranges(parts: Sequence[exp.Expr], columns: dict[str, Column]) -> Iterator[Condition]:
+    """Ranges of one column; the values are the ends of each in turn."""
+    ends = []
+    for part in parts:
+        if not isinstance(part, exp.Between) or part.this != parts[0].this:
+            return
+        ends += [part.args["low"], part.args["high"]]
+    if column := _column(parts[0].this, columns):
+        yield from _compare(column, Compare.WITHIN, ends)
 
 
 def _column(node: exp.Expr, columns: dict[str, Column]) -> Column | None:

@@ -96,5 +96,9 @@ def _outside(condition: Condition, number: int, low: sql.Composable, high: sql.C
             return sql.SQL("{} <= {}").format(high, values[0])
         case Compare.AT_LEAST:
             return sql.SQL("{} < {}").format(high, values[0])
+        case Compare.WITHIN:
+            pairs = zip(values[::2], values[1::2], strict=True)
+            beside = [sql.SQL("({} < {} OR {} > {})").format(high, first, low, last) for first, last in pairs]
+            return sql.SQL(" AND ").join(beside)
     apart = [sql.SQL("({v} < {low} OR {v} > {high})").format(v=v, low=low, high=high) for v in values]
     return sql.SQL(" AND ").join(apart)

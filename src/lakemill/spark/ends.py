@@ -1,4 +1,4 @@
-"""The smallest and the largest value of columns, and the condition that all their rows meet: it spares reading others.
+"""The ranges that the values of columns lie in, and the condition that all their rows meet: it spares reading others.
 
 Only for whole numbers: their order is the same in Spark, in the catalog's statistics and in Parquet, and Python holds
 them all, which it does not do with far dates. A column in which NULL occurs tells nothing.
@@ -6,17 +6,19 @@ them all, which it does not do with far dates. A column in which NULL occurs tel
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column as Expr
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakemill.core.schema import quote_spark
 
 ORDERED = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"})
-Ends = tuple[Any, Any] | None
-"""Smallest and largest; None where nothing can be said."""
+Ends = tuple[tuple[Any, Any], ...] | None
+"""Ranges, each with its smallest and its largest value; None where nothing can be said."""
+BUCKETS = 64
 
 
 def ends_of(values: Sequence[Expr], rows: Expr | None = None) -> list[Expr]:
@@ -32,15 +34,36 @@ def ends_of(values: Sequence[Expr], rows: Expr | None = None) -> list[Expr]:
 def read_ends(row: Sequence[Any]) -> list[Ends]:
     """What ``ends_of`` gave, value by value."""
     threes = [row[i : i + 3] for i in range(0, len(row), 3)]
-    return [None if low is None or nulls else (low, high) for low, high, nulls in threes]
+    return [None if nulls else () if low is None else ((low, high),) for low, high, nulls in threes]
+
+
+def apart(frame: DataFrame, name: str, ends: Ends) -> Ends:
+    """Several ranges instead of a wide one, where there is nothing in between: one job."""
+    if not ends or ends[-1][1] - ends[0][0] < BUCKETS:
+        return ends
+    (low, high), value = (ends[0][0], ends[-1][1]), F.col(quote_spark(name)).cast("decimal(38,0)")
+    width = (high - low) // BUCKETS + 1
+    buckets = frame.groupBy(F.floor((value - F.lit(low)) / F.lit(width)).alias("bucket"))
+    found = buckets.agg(F.min(quote_spark(name)), F.max(quote_spark(name))).collect()
+    return joined([(first, last) for _, first, last in found], nearer=width)
+
+
+def joined(ranges: Iterable[tuple[Any, Any]], nearer: int = 2) -> Ends:
+    """Ranges in order, those that overlap or are nearer than this put together."""
+    found: list[tuple[Any, Any]] = []
+    for low, high in sorted(ranges):
+        if found and low - found[-1][1] < nearer:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return tuple(found)
 
 
 def within(ends: Mapping[str, Ends]) -> str | None:
     """A condition in Spark SQL, by column; None where it would say nothing."""
-    parts = [
-        f"{quote_spark(name)} {sign} {end}"
-        for name, found in ends.items()
-        if found is not None
-        for sign, end in zip((">=", "<="), found, strict=True)
-    ]
+    parts = []
+    for name, found in ends.items():
+        if found is not None:
+            ranges = [f"{quote_spark(name)} BETWEEN {low} AND {high}" for low, high in found] or ["1 = 0"]
+            parts.append(ranges[0] if len(ranges) == 1 else f"({' OR '.join(ranges)})")
     return " AND ".join(parts) or None

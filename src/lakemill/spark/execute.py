@@ -29,7 +29,7 @@ from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark
 from lakemill.core.sparksql import SparkQuery
 from lakemill.spark import types
-from lakemill.spark.ends import Ends, ends_of, read_ends, within
+from lakemill.spark.ends import Ends, apart, ends_of, joined, read_ends, within
 
 Leaf = Callable[[int, End, str | None], DataFrame]
 """A source at an end, and a condition, in Spark SQL, on the rows that are needed."""
@@ -70,6 +70,7 @@ class Execution:
         self._begun: set[str] = set()
         self._kept: dict[str, DataFrame] = {}
         self._ends: dict[str, dict[str, Ends]] = {}
+        self._looked: set[tuple[str, str]] = set()
         self._uses: dict[tuple[int, End], list[Use]] = {}
 
     def __enter__(self) -> Execution:
@@ -157,36 +158,42 @@ class Execution:
             source, _, end = name.removeprefix("source").partition("_")
             number, at_end = int(source), cast("End", end)
             needed = self._needed(number, at_end)
-            if name not in self._views:  # a step that was computed to know the range may have asked for it
-                self._add(name, self._leaves(number, at_end, needed))
+            if name in self._views:  # a step that was computed to know the range may have asked for it
+                return
+            frame = self._leaves(number, at_end, needed)
+            if at_end == "delta" and len(self._uses.get((number, at_end), ())) > 1:
+                frame = self._kept[name] = frame.persist()  # files in which rows were deleted are read once
+            self._add(name, frame)
 
     def _needed(self, number: int, end: End) -> str | None:
         """A condition that all rows meet which the plan asks of a leaf, from the ranges of the keys computed so far."""
         found = self._uses.get((number, end), [])
         if end == "delta" or not found or self._bytes[number] < LEAST_BYTES:
             return None
-        parts = []
-        for use in found:
-            ranges = {own: self._range(step, key) for own, step, key in use}
-            parts.append(within(ranges))
-        return " OR ".join(f"({part})" for part in dict.fromkeys(parts)) if None not in parts else None
+        if () in found:  # somebody needs all of it
+            return None
+        known = [{own: self._range(step, key) for own, step, key in use} for use in found]
+        needed: dict[str, Ends] = {}
+        for own in known[0]:
+            ranges = [ends.get(own) for ends in known]
+            if None not in ranges:
+                needed[own] = joined(pair for ends in ranges for pair in ends or ())
+        return within(needed)
 
     def _range(self, step: str, key: str) -> Ends:
         """Of one key of a step; a step is asked once, for all of its keys that have an order."""
         if step in self._begun and step not in self._kept:
             return None  # it is being computed from this very source
+        self._need(step)
+        frame = self._kept[step]
         if step not in self._ends:
-            self._need(step)
-            ordered = [
-                field.name for field in self._kept[step].schema.fields if isinstance(field.dataType, _ORDERED_TYPES)
-            ]
-            row = (
-                self._kept[step].agg(*ends_of([F.col(quote_spark(name)) for name in ordered])).collect()[0]
-                if ordered
-                else ()
-            )
+            ordered = [field.name for field in frame.schema.fields if isinstance(field.dataType, _ORDERED_TYPES)]
+            row = frame.agg(*ends_of([F.col(quote_spark(name)) for name in ordered])).collect()[0] if ordered else ()
             self._ends[step] = dict(zip(ordered, read_ends(row), strict=True))
-        return self._ends[step].get(key)
+        if (step, key) not in self._looked:
+            self._looked.add((step, key))
+            self._ends[step][key] = apart(frame, key, self._ends[step].get(key))
+        return self._ends[step][key]
 
     def _add(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(self._prefix + name)
