@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,19 @@ def test_there_is_one_session(spark: Any, tmp_path: Path) -> None:
     assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
     assert session.start(settings(tmp_path)) is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+
+
+def test_every_thread_that_asks_for_the_session_has_its_settings(spark: Any, tmp_path: Path) -> None:
+    """Found by the fuzz: without the TIME type, in threads other than the one that started Spark."""
+
+    def times() -> list[tuple[Any, ...]]:
+        counted = session.start(given).sql("SELECT TIME '12:00:00' AS t").groupBy("t").agg({"*": "count"})
+        return [tuple(row) for row in counted.collect()]
+
+    given = settings(tmp_path)
+    for _ in range(2):  # a thread that brings settings, and one that finds them set
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(times).result() == [(time(12), 1)]
 
 
 def test_a_session_without_s3_cannot_get_it_later(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,10 +64,14 @@ _lock = threading.RLock()
 
 
 def start(settings: Settings) -> SparkSession:
-    """The process's session, started where there is none; a running one gets the settings that still can be set."""
+    """The process's session, started where there is none; a running one gets the settings that still can be set.
+
+    It is the session of the calling thread from then on.
+    """
     global _session, _has_s3, _applied
     with _lock:
         if _session is not None and settings is _applied and _alive(_session):
+            _adopt(_session)
             return _session  # asked for again and again, and each setting is a talk with the JVM
         if _session is None or not _alive(_session):
             remote = settings.spark.remote
@@ -78,6 +82,7 @@ def start(settings: Settings) -> SparkSession:
                 "this process's Spark session was started for a lake on a local disk, without the jars for S3",
                 remedy="open the lake on S3 in a process of its own, or before the other one",
             )
+        _adopt(_session)
         _apply(_session, settings)
         _applied = settings
         return _session
@@ -201,6 +206,17 @@ def _connect(url: str) -> SparkSession:
         cure = "check spark.remote, and that the Spark Connect server runs"
         raise EngineLost(f"Spark Connect at {place.hostname}:{place.port or 15002}: {error}", remedy=cure) from error
     return SparkSession.builder.remote(url).getOrCreate()
+
+
+def _adopt(session: Any) -> None:
+    """Make it the calling thread's session.
+
+    Spark asks the thread for its configuration in places where it could ask the session, in `groupBy().agg()` for one;
+    a thread that has not started the session has none, and Spark's defaults are used: no TIME, the machine's time zone.
+    """
+    if not hasattr(session, "is_stopped"):  # not Spark Connect, which has no such place
+        of_threads = session._get_j_spark_session_class(session._jvm)
+        of_threads.setActiveSession(session._jsparkSession)
 
 
 def _apply(session: SparkSession, settings: Settings) -> None:
