@@ -24,10 +24,11 @@ class Piece:
 
 
 def tables(query: exp.Expr) -> Iterator[tuple[exp.Table, QualifiedName]]:
-    """The places where a query names a table or a view of the lake."""
+    """The places where a query names a table or a view of the lake; a hint does not read what it names."""
     ctes = {fold(cte.alias) for cte in query.find_all(exp.CTE)}
     for table in list(query.find_all(exp.Table)):
-        if isinstance(table.this, exp.Identifier) and (table.db or fold(table.name) not in ctes):
+        named = isinstance(table.this, exp.Identifier) and table.find_ancestor(exp.Hint) is None
+        if named and (table.db or fold(table.name) not in ctes):
             yield table, QualifiedName(table.db or MAIN, table.name)
 
 

@@ -111,6 +111,9 @@ def read(text: str, parsed: exp.Query, at: Position = START, file: str | None = 
     if len(calls) != sum(1 for _ in _clock_nodes(parsed)):
         raise refused("the clock is asked without brackets where its name means something else, too", _BRACKETS)
     found = tuple(tables(parsed))
+    for table, name in found:
+        if not _stands_there(text, table):  # nothing may be put in a place that is another than it seems
+            raise refused(f"where {name} stands can't be told", "write the query without what stands around it")
     unaliased = {name for table, name in found if not table.alias}
     columns = [column for column in parsed.find_all(exp.Column) if len(column.parts) > 2]
     return SparkQuery(
@@ -121,6 +124,11 @@ def read(text: str, parsed: exp.Query, at: Position = START, file: str | None = 
         _takes_all(parsed),
         frozenset(fold(found.name) for found in parsed.find_all(exp.Identifier)),
     )
+
+
+def _stands_there(text: str, table: exp.Table) -> bool:
+    piece = reworded(table, "", "")
+    return fold(text[piece.start : piece.end]).replace("`", "").endswith(fold(table.name).replace("`", ""))
 
 
 _BRACKETS = "write now(), current_timestamp() or current_date()"
