@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +32,7 @@ from tests.refresh.mill import Mill, counts, did, run
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parents[2]
 CLOCK = "TIMESTAMP '2026-01-01' < now()"
 
 
@@ -317,6 +323,34 @@ def test_who_waited_in_vain_is_told_and_not_remembered(mill: Mill, monkeypatch: 
     assert held.holder in (records[0].error_text or "")
     assert past(mill) == before
     assert did(mill.refresh("copy"))[0] is Action.APPEND
+
+
+# ---------------------------------------------------------------- killed
+def test_kill_nine_at_any_point_loses_nothing(mill: Mill) -> None:
+    """Whoever comes next waits until the claim of the dead has run out, and leaves the table as it should be."""
+    mill.create("copy", "SELECT id, k FROM r WHERE k < 9")
+    for number, stage in enumerate(("claimed", "computing", "bookkept", "committed"), 1):
+        mill.tell(
+            f"INSERT INTO r SELECT {number} * 1000 + i, i % 10, i, 'x' FROM range(100) t(i)",
+            f"DELETE FROM r WHERE id IN ({number}, {number} * 1000 - 990)",
+        )
+        root = str(mill.lake.settings.root)
+        words = [sys.executable, "-m", "tests.refresh.child", root, stage]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        child = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=180, check=False)
+        assert (child.returncode, child.stdout.split()) == (-signal.SIGKILL, [stage]), child.stderr
+        killed = history.history(mill.lake.conn, most=1)[0]
+        assert killed.outcome is (Outcome.SUCCEEDED if stage == "committed" else Outcome.EXECUTING)
+        record = mill.refresh("copy")  # which also compares it with DuckDB's answer
+        assert did(record)[0] is (Action.NO_DATA if stage == "committed" else Action.DELTA)
+        (found,) = (one for one in history.history(mill.lake.conn) if one.id == killed.id)
+        assert (found.outcome, found.error_code) == (
+            (Outcome.SUCCEEDED, None) if stage == "committed" else (Outcome.FAILED, "CLAIM_LOST")
+        )
+    assert mill.rows("SELECT count(*), count(DISTINCT id) FROM copy") == mill.rows(
+        "SELECT count(*), count(DISTINCT id) FROM r WHERE k < 9"
+    )
+    assert names(mill) == ["copy", "r", "s"]
 
 
 # ---------------------------------------------------------------- shown

@@ -191,6 +191,7 @@ class Refresh:
             if self._is_current():
                 return self._no_data(NO_CHANGE)
             with claimed(self.lake, self.table) as held:
+                history.close_abandoned(self.lake.conn)  # whoever had it before us, and was killed
                 self.begin_again()
                 if self._is_current():  # somebody was first, and did the same
                     return self._no_data(NO_CHANGE)

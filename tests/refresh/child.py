@@ -1,0 +1,51 @@
+"""A refresh in a process of its own, which kills itself at a named point: ``python -m tests.refresh.child ROOT STAGE``.
+
+``claimed``: it has the claim; ``computing``: Spark is at work; ``bookkept``: all is written, COMMIT comes next;
+``committed``: COMMIT was answered, and nobody was told. It prints the point first. Its claim lives for seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lakemill
+from lakemill.core.names import parse_name
+from lakemill.runtime import claiming, refresh
+from lakemill.settings import Settings
+
+
+def main(root: str, stage: str) -> None:
+    claiming.EXPIRY, claiming.HEARTBEAT = timedelta(seconds=3), 0.5
+    settings = Settings.load(Path(root), {"duck.threads": 1, "spark.master": "local[2]"})
+    with lakemill.open(settings) as lake:
+
+        def die(*_: Any) -> Any:
+            print(stage, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        if stage == "claimed":
+            refresh.Refresh._attempt = die  # type: ignore[method-assign]
+        elif stage == "computing":
+            threading.Thread(target=_at_work, args=(lake, die), daemon=True).start()
+        else:
+            lake.publisher._trace = lambda reached: die() if reached == stage else None
+        print(refresh.refresh(lake, [parse_name("copy")]))
+
+
+def _at_work(lake: lakemill.Lake, die: Any) -> None:
+    """As soon as the refresh has a job of Spark's under way."""
+    tracker = lake.spark.sparkContext.statusTracker()
+    while not tracker.getActiveStageIds():
+        time.sleep(0.001)
+    die()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
