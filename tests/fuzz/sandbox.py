@@ -6,6 +6,7 @@ Everything here is the stock extension and psycopg; Lakemill only enters in ``ch
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,11 +15,14 @@ from typing import Any
 
 import duckdb
 import psycopg
+import pyarrow.parquet as pq
 from psycopg import sql
 
 from tests.fuzz.truth import Bag, Column, State, build_columns, canonical_rows
 from tests.fuzz.values import quote
 
+Place = tuple[int, int]
+"""A data file and a position in it."""
 _COLUMNS = """
 SELECT column_id, column_name, column_type, initial_default, parent_column FROM ducklake_column
 WHERE table_id = %s AND end_snapshot IS NULL ORDER BY column_order, column_id
@@ -35,6 +39,15 @@ WHERE one.delete_file_id < other.delete_file_id
   AND one.begin_snapshot < coalesce(other.end_snapshot, 'infinity'::float8)
   AND other.begin_snapshot < coalesce(one.end_snapshot, 'infinity'::float8)
 """
+_INLINED_DELETES = (
+    "SELECT table_name FROM information_schema.tables WHERE table_name ~ '^ducklake_inlined_delete_[0-9]+$'"
+)
+_DELETE_FILES = """
+SELECT f.data_file_id, f.begin_snapshot, f.end_snapshot, t.path || f.path
+FROM ducklake_delete_file f JOIN ducklake_table t USING (table_id)
+WHERE t.table_id = %s AND t.end_snapshot IS NULL AND f.format = 'parquet' AND f.path_is_relative
+"""
+_STAMP = "_ducklake_internal_snapshot_id"
 _BLIND = """
 SELECT DISTINCT p.table_id, c.column_id
 FROM ducklake_partition_info p JOIN ducklake_partition_column c USING (partition_id)
@@ -161,6 +174,26 @@ class Sandbox:
     def doubly_deleted(self) -> set[int]:
         """Tables with two delete files for one data file at the same time: nobody can read those rightly."""
         return {int(table_id) for (table_id,) in self.catalog.execute(_DOUBLY_DELETED)}
+
+    def inlined_deletes(self) -> dict[int, set[Place]]:
+        """Table → what is deleted by a row of the catalog."""
+        out = {}
+        for (name,) in self.catalog.execute(_INLINED_DELETES).fetchall():
+            found = self.catalog.execute(sql.SQL("SELECT file_id, row_id FROM {}").format(sql.Identifier(name)))
+            out[int(name.rsplit("_", 1)[1])] = {(int(file), int(position)) for file, position in found}
+        return out
+
+    def dead(self, table_id: int) -> dict[Place, set[int]]:
+        """What delete files delete, and the snapshots up to the head at which they do."""
+        out: dict[Place, set[int]] = defaultdict(set)
+        head = self.head()
+        for file, begin, end, path in self.catalog.execute(_DELETE_FILES, (table_id,)).fetchall():
+            read = pq.ParquetFile(f"{self.data_path}main/{path}").read()
+            stamps = read.column(_STAMP).to_pylist() if _STAMP in read.column_names else [begin] * read.num_rows
+            last = head + 1 if end is None else end
+            for position, stamp in zip(read.column("pos").to_pylist(), stamps, strict=True):
+                out[file, position].update(range(max(begin, stamp or 0), last))
+        return out
 
     def drop(self) -> None:
         """Remove the database, whoever still uses it, and the files."""

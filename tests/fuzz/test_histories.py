@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from tests.fuzz.check import QUICK
+from tests.fuzz.history import machine
 from tests.fuzz.run import Options, run
+from tests.fuzz.sandbox import read_rows
+from tests.fuzz.statements import Model, Statement
+from tests.fuzz.values import Scalar
 
 BATCH = int(os.environ.get("LAKEMILL_TEST_FUZZ_BATCH", "20"))
 BATCHES = range(3)
@@ -35,3 +39,36 @@ def test_random_histories(kind: str, batch: int, postgres: str, tmp_path: Path) 
     print(report.text())
     assert not report.failed, report.text()
     assert report.questions["scans"] > BATCH
+
+
+def test_a_flush_by_stock_alone_forgets_when_a_row_died(postgres: str, tmp_path: Path) -> None:
+    """What the histories leave out, and no more: the extension loses it without us (mixed 9026)."""
+    model = Model("t", "id", (("id", Scalar("INTEGER")),), inlined=True)
+    with machine(2, "flush", postgres, tmp_path) as it:
+        given, writer = it.box.root / "given" / "t.parquet", it.writers[0]
+        it.reader.execute(f"COPY (SELECT i::INTEGER AS id FROM range(10) r(i)) TO '{given}' (FORMAT parquet)")
+        writer.connection.execute("CALL lake.set_option('data_inlining_row_limit', 10)")
+        it.history.truth.states[it.box.head()] = {}
+
+        def commit(sql: str) -> int:
+            it.begin(writer)
+            assert it.run(writer, Statement("step", sql, model))
+            assert it.commit(writer)
+            return it.box.head()
+
+        add, delete = f"CALL ducklake_add_data_files('lake', 't', '{given}')", "DELETE FROM t WHERE id = 3"
+        commit("CREATE TABLE t (id INTEGER)")
+        commit(add)
+        died = commit(delete)
+        it.upkeep(writer, "flush", "CALL ducklake_flush_inlined_data('lake')")
+        assert not it.history.truth.forgotten
+        commit(add)
+        again = commit(delete)  # of the other copy; the extension writes it down for the first one
+        it.upkeep(writer, "flush", "CALL ducklake_flush_inlined_data('lake')")
+        assert it.history.truth.forgotten == {"t": set(range(died, again))}
+        wrong = {
+            at
+            for at, states in it.history.truth.states.items()
+            if states and read_rows(it.reader, "t", states["t"].columns, at) != states["t"].rows
+        }
+        assert wrong == set(range(died, again))

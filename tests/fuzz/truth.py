@@ -48,6 +48,8 @@ class Truth:
 
     states: dict[int, dict[str, State]] = field(default_factory=dict)
     lost: dict[str, tuple[int, str]] = field(default_factory=dict)
+    forgotten: dict[str, set[int]] = field(default_factory=dict)
+    """Table → snapshots at which the catalog once said that a row is deleted, and does not any more."""
 
     def lose(self, table: str, snapshot: int, why: str) -> None:
         known = self.lost.get(table)
@@ -55,7 +57,8 @@ class Truth:
             self.lost[table] = (snapshot, why)
 
     def is_lost(self, table: str, snapshot: int) -> bool:
-        return table in self.lost and snapshot >= self.lost[table][0]
+        late = table in self.lost and snapshot >= self.lost[table][0]
+        return late or snapshot in self.forgotten.get(table, ())
 
 
 def build_columns(rows: Iterable[tuple[int, str, str, str | None, int | None]]) -> tuple[Column, ...]:
