@@ -188,7 +188,9 @@ class Sandbox:
         out: dict[Place, set[int]] = defaultdict(set)
         head = self.head()
         for file, begin, end, path in self.catalog.execute(_DELETE_FILES, (table_id,)).fetchall():
-            read = pq.ParquetFile(f"{self.data_path}main/{path}").read()
+            if not (there := Path(f"{self.data_path}main/{path}")).exists():
+                continue  # removed by the extension after it had committed it: the table is lost, or soon found to be
+            read = pq.ParquetFile(there).read()
             stamps = read.column(_STAMP).to_pylist() if _STAMP in read.column_names else [begin] * read.num_rows
             last = head + 1 if end is None else end
             for position, stamp in zip(read.column("pos").to_pylist(), stamps, strict=True):
