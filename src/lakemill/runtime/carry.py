@@ -10,10 +10,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from lakemill.core.algebra import End, scans, states
@@ -41,11 +42,12 @@ from lakemill.errors import UnknownTable
 from lakemill.lake.scan import rows_of
 from lakemill.runtime.fill import Filling, new_table, state_name
 from lakemill.runtime.window import SourceWindow, Window, narrowed, plan_leaf
-from lakemill.runtime.write import Writing, deletes, diff_of, writing
+from lakemill.runtime.write import Writing, deletes, diff_of, older_positions, writing
 from lakemill.spark import diff as diffs
-from lakemill.spark.deletes import DRIVER_POSITIONS, few_places
+from lakemill.spark.deletes import DRIVER_POSITIONS
 from lakemill.spark.execute import Execution, counted_jobs
 from lakemill.spark.outputs import explained_write
+from lakemill.spark.positions import FILE_ID
 from lakemill.spark.session import small_work
 from lakemill.store import claims, definitions, pins, versions
 from lakemill.store.definitions import OutputColumn
@@ -61,6 +63,10 @@ if TYPE_CHECKING:
 
 SMALL = 64 << 20
 """What reads fewer bytes is done in a few jobs, without a second look at the plan on the way."""
+
+
+SMALL_ROWS = 500_000
+"""A table that has fewer to look through is shuffled rather than met by a broadcast, which is a job of its own."""
 
 
 class Lost(Exception):
@@ -190,8 +196,9 @@ class _Carrying:
     def _changed(
         self, stack: ExitStack, attempt: Writing, own: Table, signed: DataFrame, needed: tuple[Requirement, ...]
     ) -> Written:
-        diff = stack.enter_context(diff_of(attempt, signed, self.work.phase("compute")))
-        size = diffs.measured(diff, attempt.state.table.columns)
+        watched, size_of = diffs.measured(signed, attempt.state.table.columns)
+        diff = stack.enter_context(diff_of(attempt, watched, self.work.phase("compute")))
+        size = size_of()
         with self.work.phase("write"):
             updates = self.updates(attempt, own, diff, size)
         return Written(attempt, updates, needed, (size.inserted, size.deleted))
@@ -209,27 +216,45 @@ class _Carrying:
             updates.append(EndFiles(table.id, tuple(read.file.id for read in plan.files)))
             return [*updates, AddFiles(table.id, files)] if files else updates
         if size.deleted:
-            current = own.frame(own.plan_scan(plan.b, size.where), size.where, located=True)
-            few = size.deleted <= DRIVER_POSITIONS
-            hits = diffs.located(diff, current, table.columns, few=few)
-            try:
-                updates += self._deleted_rows(attempt, hits, size.deleted)
-            except Lost:  # from the table's own rows every row is found; computed anew, a float may differ
-                if self.plan.delta is None or not diffs.has_floats(table.columns):
-                    raise
-                hits = diffs.located(diff, current, table.columns, few=few, near=True)
-                updates += self._deleted_rows(attempt, hits, size.deleted)
+            updates += self._deleted_rows(attempt, own, diff, size)
         if size.inserted:
             files = attempt.files(diffs.inserted(diff))
             updates.append(AddFiles(table.id, files))
         return updates
 
-    def _deleted_rows(self, attempt: Writing, hits: DataFrame, expected: int) -> list[Update]:
+    def _deleted_rows(self, attempt: Writing, own: Table, diff: DataFrame, size: diffs.Size) -> list[Update]:
         """All of them must have been found, and are looked for once: what is written derives from what was found."""
-        places = few_places(hits)
-        if places is not None:
-            _require_found(places.num_rows, expected)
+        columns = attempt.state.table.columns
+        plan = own.plan_scan(attempt.state.plan.b, size.where)
+        few = size.deleted <= DRIVER_POSITIONS
+        if few and (places := self._few_places(attempt, own, diff, plan, size)) is not None:
             return deletes(attempt, places)
+        current = own.frame(plan, size.where, located=True)
+        try:
+            return self._staged(attempt, diffs.located(diff, current, columns, few=few), size.deleted)
+        except Lost:  # from the table's own rows every row is found; computed anew, a float may differ
+            if self.plan.delta is None or not diffs.has_floats(columns):
+                raise
+            hits = diffs.located(diff, current, columns, few=few, near=True)
+            return self._staged(attempt, hits, size.deleted)
+
+    def _few_places(
+        self, attempt: Writing, own: Table, diff: DataFrame, plan: ReadPlan, size: diffs.Size
+    ) -> pa.Table | None:
+        """The places of a few rows, in one job; None where there are many equal rows, or not all were found."""
+        raw = own.frame(replace(plan, deletes=()), size.where, located=True)
+        small = plan.rows_to_read <= SMALL_ROWS
+        columns = attempt.state.table.columns
+        found = diffs.candidates(diff, raw, columns, most=4 * DRIVER_POSITIONS, small=small)
+        if found is None:
+            return None
+        gone = older_positions(attempt, set(found.column(FILE_ID).to_pylist()))
+        if gone is None:
+            return None
+        places = diffs.chosen(found, gone)
+        return places if places.num_rows == size.deleted else None
+
+    def _staged(self, attempt: Writing, hits: DataFrame, expected: int) -> list[Update]:
         with diff_of(attempt, hits) as staged:
             _require_found(staged.count(), expected)
             return deletes(attempt, staged)

@@ -19,7 +19,7 @@ from lakemill.lake.tables import Generation, abandon, abandon_all, build_generat
 from lakemill.lake.target import read_target
 from lakemill.runtime.write import State, Writing
 from lakemill.spark.outputs import writer_path
-from lakemill.spark.types import shown_schema
+from lakemill.spark.types import no_rows, shown_schema
 from lakemill.store.definitions import OutputColumn
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Filling:
         """The rows that were written, though nobody else can see them yet."""
         spark, schema = self.attempt.lake.spark, shown_schema(self.table.columns)
         paths = [writer_path(path) for path in self.attempt.staged]
-        return spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
+        return spark.read.schema(schema).parquet(*paths) if paths else no_rows(spark, schema)
 
 
 @contextmanager

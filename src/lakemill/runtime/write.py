@@ -9,7 +9,7 @@ removed. Nothing is visible before the publish.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -49,7 +49,7 @@ from lakemill.spark.outputs import write_files
 from lakemill.spark.positions import FILE_ID, POSITION, in_delete_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from lakemill.lake.publish import More, Published
     from lakemill.runtime.open import Lake, Table
@@ -221,7 +221,7 @@ def deletes(attempt: Writing, hits: DataFrame | pa.Table) -> list[Update]:
     partly = {file_id: files[file_id].path for file_id in counts if file_id not in ended}
     if partly:
         older = [live[file_id] for file_id in partly if file_id in live]
-        positions = _with_older(attempt.lake.spark, hits, older, ended)
+        positions = _with_older(attempt, hits, older, ended)
         staged = write_deletes(positions, state.target, partly, attempt.storage)
         attempt.staged += [delete.file.path for delete in staged]
         replaces = {file_id: file.id for file_id, file in live.items() if file_id in partly}
@@ -229,25 +229,40 @@ def deletes(attempt: Writing, hits: DataFrame | pa.Table) -> list[Update]:
     return updates
 
 
+def older_positions(attempt: Writing, file_ids: Collection[int]) -> dict[int, set[int]] | None:
+    """What was deleted from these files before, as the driver holds it; None where that is too much for it."""
+    older = [read.file for read in attempt.state.plan.deletes if read.file.data_file_id in file_ids]
+    if sum(file.positions for file in older) > DRIVER_POSITIONS:
+        return None
+    found: dict[int, set[int]] = {}
+    for file in older:
+        rows = attempt.lake.sql("SELECT pos FROM read_parquet(?)", [file.path]).fetchall()
+        found[file.data_file_id] = {position for (position,) in rows}
+    return found
+
+
 def _with_older(
-    spark: SparkSession, hits: DataFrame | pa.Table, older: Sequence[DeleteFile], ended: Sequence[int]
+    attempt: Writing, hits: DataFrame | pa.Table, older: Sequence[DeleteFile], ended: Sequence[int]
 ) -> DataFrame | pa.Table:
     """The positions of files that stay, with those that were deleted from them before; the driver holds few."""
-    known = None
-    if older:
-        owners = {FILE_ID: [file.data_file_id for file in older]}
-        known = in_delete_files(spark, [file.path for file in older], owners).select(FILE_ID, POSITION)
+    spark = attempt.lake.spark
     if isinstance(hits, pa.Table):
         hits = hits.filter(pc.invert(pc.is_in(hits.column(FILE_ID), pa.array(ended, pa.int64()))))
-        if known is None:
-            return hits
-        if sum(file.positions for file in older) <= DRIVER_POSITIONS:
-            return pa.concat_tables([hits, known.toArrow().cast(hits.schema)])
-        return spark.createDataFrame(hits).unionByName(known)
+        known = older_positions(attempt, {file.data_file_id for file in older})
+        if known is not None:
+            pairs = [(file_id, position) for file_id, positions in known.items() for position in positions]
+            columns = [pa.array([pair[i] for pair in pairs], pa.int64()) for i in (0, 1)]
+            return pa.concat_tables([hits, pa.table(dict(zip((FILE_ID, POSITION), columns, strict=True)))])
+        hits = spark.createDataFrame(hits)
     positions = hits.select(FILE_ID, POSITION)
     if ended:
         positions = positions.where(~positions[FILE_ID].isin(list(ended)))
-    return positions if known is None else positions.unionByName(known)
+    if not older:
+        return positions
+    owners = {FILE_ID: [file.data_file_id for file in older]}
+    return positions.unionByName(
+        in_delete_files(spark, [file.path for file in older], owners).select(FILE_ID, POSITION)
+    )
 
 
 # ---------------------------------------------------------------- around a write

@@ -8,12 +8,14 @@ last bit. As many rows must be found as were looked for; where they are not, the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
 from pyspark.sql import Column as Expr
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakemill.core.algebra import WEIGHT
@@ -23,7 +25,7 @@ from lakemill.spark.positions import FILE_ID, POSITION
 
 TOLERANCE = 1e-9
 _FLOATS = ("float32", "float64")
-_ID, _RANK = "__diff_id", "__rank"
+_ID, _TIMES, _RANK = "__diff_id", "__times", "__rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +37,24 @@ class Size:
     where: str | None
 
 
-def measured(diff: DataFrame, columns: Sequence[Column]) -> Size:
-    """One job over the staged diff."""
+def measured(signed: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, Callable[[], Size]]:
+    """The signed rows, watched on their way to the staging file; once they are there, what they come to."""
     gone = F.col(WEIGHT) < 0
-    counts = [
+    names = [column.name for column in columns if column.type in ORDERED]
+    measures = [
         F.coalesce(F.sum(F.when(~gone, F.col(WEIGHT))), F.lit(0)).cast("bigint"),
         F.coalesce(F.sum(F.when(gone, -F.col(WEIGHT))), F.lit(0)).cast("bigint"),
+        *ends_of([F.when(gone, _named(name)) for name in names], gone),
     ]
-    names = [column.name for column in columns if column.type in ORDERED]
-    row = diff.agg(*counts, *ends_of([F.when(gone, _named(name)) for name in names], gone)).collect()[0]
-    return Size(row[0], row[1], within(dict(zip(names, read_ends(row[2:]), strict=True))))
+    observation = Observation(f"diff-{uuid.uuid4()}")
+    watched = signed.observe(observation, *(measure.alias(f"m{i}") for i, measure in enumerate(measures)))
+
+    def size() -> Size:
+        found = observation.get
+        row = [found[f"m{i}"] for i in range(len(measures))]
+        return Size(row[0], row[1], within(dict(zip(names, read_ends(row[2:]), strict=True))))
+
+    return watched, size
 
 
 def inserted(diff: DataFrame) -> DataFrame:
@@ -69,20 +79,53 @@ def located(
 
     ``near``: floats may differ by next to nothing, but only where exactly the rows that are looked for are so near.
     """
-    gone = diff.where(F.col(WEIGHT) < 0).withColumn(_ID, F.monotonically_increasing_id())
-    gone = gone.select(
-        _ID, (-F.col(WEIGHT)).alias("__times"), *(_named(c.name).alias(f"n{i}") for i, c in enumerate(columns))
-    )
-    have = current.select(FILE_ID, POSITION, *(_named(c.name).alias(f"o{i}") for i, c in enumerate(columns)))
-    same = reduce(lambda one, other: one & other, (_same(i, column, near) for i, column in enumerate(columns)))
-    joined = have.join(F.broadcast(gone) if few else gone, same)
+    joined = _equal_rows(diff, current, columns, "broadcast" if few else None, near)
     if near:
-        alone = F.count(F.lit(1)).over(Window.partitionBy(_ID)) == F.col("__times")
+        alone = F.count(F.lit(1)).over(Window.partitionBy(_ID)) == F.col(_TIMES)
         chosen = joined.withColumn(_RANK, alone).where(_RANK)
     else:
         ranked = Window.partitionBy(_ID).orderBy(FILE_ID, POSITION)
-        chosen = joined.withColumn(_RANK, F.row_number().over(ranked)).where(f"{_RANK} <= __times")
+        chosen = joined.withColumn(_RANK, F.row_number().over(ranked)).where(f"{_RANK} <= {_TIMES}")
     return chosen.select(FILE_ID, POSITION).distinct()
+
+
+def candidates(
+    diff: DataFrame, raw: DataFrame, columns: Sequence[Column], *, most: int, small: bool
+) -> pa.Table | None:
+    """Every row that is equal to one that goes, as the driver holds them; None where they are more than ``most``.
+
+    ``raw`` are the rows of the files, deleted ones too: which of those are gone already is for ``chosen`` to say. One
+    job; where the files are ``small`` they are shuffled, because a broadcast would be another one.
+    """
+    joined = _equal_rows(diff, raw, columns, "shuffle_hash" if small else "broadcast")
+    found = joined.select(_ID, _TIMES, FILE_ID, POSITION).coalesce(1).limit(most + 1).toArrow()
+    return found if found.num_rows <= most else None
+
+
+def chosen(found: pa.Table, gone: Mapping[int, Set[int]]) -> pa.Table:
+    """Of the candidates as many places as should go, the first ones; ``gone``: positions that went before, by file."""
+    left: dict[int, int] = {}
+    places = []
+    rows = zip(*(found.column(name).to_pylist() for name in (FILE_ID, POSITION, _ID, _TIMES)), strict=True)
+    for file_id, position, row, times in sorted(rows):
+        if position not in gone.get(file_id, ()) and left.setdefault(row, times) > 0:
+            left[row] -= 1
+            places.append((file_id, position))
+    columns = list(zip(*places, strict=True)) or [(), ()]
+    return pa.table({FILE_ID: pa.array(columns[0], pa.int64()), POSITION: pa.array(columns[1], pa.int64())})
+
+
+def _equal_rows(
+    diff: DataFrame, current: DataFrame, columns: Sequence[Column], how: str | None, near: bool = False
+) -> DataFrame:
+    """Rows of the table with the rows of the diff that go and are equal to them."""
+    gone = diff.where(F.col(WEIGHT) < 0).withColumn(_ID, F.monotonically_increasing_id())
+    gone = gone.select(
+        _ID, (-F.col(WEIGHT)).alias(_TIMES), *(_named(c.name).alias(f"n{i}") for i, c in enumerate(columns))
+    )
+    have = current.select(FILE_ID, POSITION, *(_named(c.name).alias(f"o{i}") for i, c in enumerate(columns)))
+    same = reduce(lambda one, other: one & other, (_same(i, column, near) for i, column in enumerate(columns)))
+    return have.join(gone.hint(how) if how else gone, same)
 
 
 def _same(place: int, column: Column, near: bool) -> Expr:

@@ -28,17 +28,19 @@ from lakemill.spark.paths import read_parquet, spark_uri
 from lakemill.spark.positions import (
     BITS_A,
     BITS_B,
+    CASE_FILES,
     CHECKSUM,
     CHECKSUM_OF_ROW,
     FILE_ID,
     POSITION,
+    case,
     checksum,
     is_set,
     with_words,
 )
 
 WEIGHT, ROW_ID = "__weight", "__row_id"
-_PATH, _INDEX = "__path", "__index"
+_PATH, _INDEX, _ROW_ID_START = "__path", "__index", "__row_id_start"
 _HIVE_NULL, _TEXTS = "__HIVE_DEFAULT_PARTITION__", ("varchar", "json")
 
 
@@ -140,22 +142,26 @@ def _read_kind(
         values = [f"__v{i}" for i in range(len(named))]
     frame = read_parquet(spark, schema, [file.path for file in files])
     place = [f"_metadata.row_index AS {_INDEX}"] if kind.deletes or located else []
-    place += [f"_metadata.file_path AS {_PATH}"] if located or constants else []
-    place += [f"{CHECKSUM_OF_ROW} AS {CHECKSUM}"] if kind.deletes else []
+    told = _told_by_case(spark, files) if located and not constants else None
+    joined = (located or constants) and told is None
+    place += [f"_metadata.file_path AS {_PATH}"] if joined else []
+    place += [f"{CHECKSUM_OF_ROW} AS {CHECKSUM}"] if kind.deletes or told is not None else []
     if kind.mapping is not None:  # the file's own names could be ours
         aliased = [value.alias(f"__v{i}") for i, value in enumerate(named)]
         frame = frame.select(*aliased, *map(F.expr, place))
     elif place:
         frame = frame.selectExpr("*", *place)
-    if located or constants:
+    if joined:
         frame = frame.join(F.broadcast(_facts(spark, files, constants)), _PATH)
+    elif told is not None:
+        frame = frame.selectExpr("*", *told)
     frame, weight = _visible(plan, kind, files, frame)
     for i, (column, _) in enumerate(constants):
         values[columns.index(column)] = F.col(f"__h{i}").cast(types.shown(column))
     own = OWN_ROW_ID if OWN_ROW_ID in schema.names else "NULL"
     ours = {
         WEIGHT: weight,
-        ROW_ID: f"coalesce({own}, __row_id_start + {_INDEX})",
+        ROW_ID: f"coalesce({own}, {_ROW_ID_START} + {_INDEX})",
         FILE_ID: FILE_ID,
         POSITION: _INDEX,
     }
@@ -199,12 +205,22 @@ def _seen(kind: _Kind, live: bool, end: int | None, bits: str) -> str:
 
 
 # ---------------------------------------------------------------- files
+def _told_by_case(spark: SparkSession, files: Sequence[DataFile]) -> list[str] | None:
+    """The same as ``_facts`` without a join, which would cost a job; None where files are many, or look alike."""
+    sums = [checksum(spark, file.path) for file in files]
+    if len(files) > CASE_FILES or len(set(sums)) < len(files):
+        return None
+    ids = case({told_by: file.id for told_by, file in zip(sums, files, strict=True)})
+    starts = case({told_by: file.row_id_start for told_by, file in zip(sums, files, strict=True)})
+    return [f"{ids} AS {FILE_ID}", f"{starts} AS {_ROW_ID_START}"]
+
+
 def _facts(spark: SparkSession, files: Sequence[DataFile], constants: Sequence[tuple[Column, str]]) -> DataFrame:
     """Per-file facts that rows need: the file's id, where its row ids start, and values that only its path holds."""
     columns: dict[str, pa.Array] = {
         _PATH: pa.array([spark_uri(spark, file.path) for file in files], pa.string()),
         FILE_ID: pa.array([file.id for file in files], pa.int64()),
-        "__row_id_start": pa.array([file.row_id_start for file in files], pa.int64()),
+        _ROW_ID_START: pa.array([file.row_id_start for file in files], pa.int64()),
     }
     for index, (column, source) in enumerate(constants):
         columns[f"__h{index}"] = pa.array([_hive_value(file.path, source, column) for file in files], pa.string())

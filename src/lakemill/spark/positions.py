@@ -25,7 +25,7 @@ from lakemill.spark.paths import read_parquet, spark_uri
 FILE_ID, POSITION, CHECKSUM, BITS_A, BITS_B = "__file_id", "__position", "__checksum", "__bits_a", "__bits_b"
 BROADCAST_POSITIONS = 2_000_000
 _ONE_TASK_FILES = 16
-_CASE_FILES = 32  # so many comparisons for each row are cheaper than what they spare
+CASE_FILES = 32  # so many comparisons for each row are cheaper than what they spare
 _WORD, _BEGIN, _CUT_A, _CUT_B, _PATH = "__word", "__begin", "__cut_a", "__cut_b", "__path"
 
 
@@ -46,11 +46,11 @@ def with_words(
     """
     spark = rows.sparkSession
     sums = {file.id: checksum(spark, file.path) for file in files}
-    if len(files) <= _CASE_FILES:
+    if len(files) <= CASE_FILES:
         # Without gaps between the files: where deletes are not rare, Spark's hash table becomes a plain array.
         sizes = accumulate((-(-file.rows // 64) for file in files), initial=0)
         begins = {file.id: begin for file, begin in zip(files, sizes, strict=False)}
-        begin = _case({sums[file_id]: begin for file_id, begin in begins.items()})
+        begin = case({sums[file_id]: begin for file_id, begin in begins.items()})
     else:
         begins = {file_id: told_by << 31 for file_id, told_by in sums.items()}  # no file has 2³⁷ rows
         begin = f"shiftleft({CHECKSUM}, 31)"
@@ -113,9 +113,9 @@ def in_delete_files(spark: SparkSession, paths: Sequence[str], facts: Mapping[st
     frame = read_parquet(spark, schema, dict.fromkeys(paths))
     plain = [f"pos AS {POSITION}", f"coalesce({SNAPSHOT_NAME}, 0L) AS {STAMP}"]
     sums = [checksum(spark, path) for path in paths]
-    if len(paths) <= _CASE_FILES and len(set(sums)) == len(paths):  # a join would cost a job of its own
+    if len(paths) <= CASE_FILES and len(set(sums)) == len(paths):  # a join would cost a job of its own
         frame = frame.selectExpr(*plain, f"{CHECKSUM_OF_ROW} AS {CHECKSUM}")
-        told = (f"{_case(dict(zip(sums, values, strict=True)))} AS {name}" for name, values in facts.items())
+        told = (f"{case(dict(zip(sums, values, strict=True)))} AS {name}" for name, values in facts.items())
         return frame.selectExpr(POSITION, STAMP, *told)
     frame = frame.selectExpr(*plain, f"_metadata.file_path AS {_PATH}")
     known = {name: pa.array(values, pa.int64()) for name, values in facts.items()}
@@ -123,7 +123,7 @@ def in_delete_files(spark: SparkSession, paths: Sequence[str], facts: Mapping[st
     return frame.join(F.broadcast(spark.createDataFrame(pa.table(known))), _PATH).drop(_PATH)
 
 
-def _case(values: Mapping[int, int | None]) -> str:
+def case(values: Mapping[int, int | None]) -> str:
     """The value that belongs to a row's ``CHECKSUM``, in SQL."""
     shown = {told_by: "CAST(NULL AS BIGINT)" if value is None else f"{value}L" for told_by, value in values.items()}
     if len(set(shown.values())) == 1:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
 from pyspark.sql import types as t
 
 from lakemill.core.schema import Column, quote_identifier, shown_type, stored_type
@@ -108,3 +110,8 @@ def duck(type_: t.DataType, name: str) -> str:
 def shown_schema(columns: Sequence[Column]) -> t.StructType:
     """The schema that a scan of these columns gives."""
     return t.StructType([t.StructField(column.name, shown(column), True) for column in columns])
+
+
+def no_rows(spark: SparkSession, schema: t.StructType) -> DataFrame:
+    """A frame without rows; createDataFrame([]) would start Python workers for it."""
+    return spark.range(0).select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields))
