@@ -22,10 +22,11 @@ from lakemill.core.refresh import Action, Outcome
 from lakemill.errors import OutcomeUnknown, StoreUnavailable
 from lakemill.lake import expiry
 from lakemill.lake.publish import Publisher
+from lakemill.lake.tables import build_generation
 from lakemill.runtime import claiming, dynamic, point, recording, refresh, show
 from lakemill.runtime.claiming import claimed
 from lakemill.store import definitions, history, pins, versions
-from lakemill.store.definitions import DynamicTable
+from lakemill.store.definitions import DynamicTable, OutputColumn
 from lakemill.store.history import RefreshRecord
 from lakemill.store.versions import Frontier
 from tests.refresh.mill import Mill, counts, did, run
@@ -112,6 +113,17 @@ def test_consumers_follow_a_view_that_begins_to_ask_for_the_time(mill: Mill) -> 
     assert frontier(mill, "b").version.t is not None
 
 
+def test_a_supplier_that_was_only_declared_again_is_loaded_on_the_way(mill: Mill) -> None:
+    mill.create("a", "SELECT id, k FROM r")
+    mill.create("b", "SELECT k FROM a")
+    mill.refresh("a", "b")  # both are known to be right at the newest snapshot
+    text = "CREATE OR REPLACE DYNAMIC TABLE a TARGET_LAG = '1 minute' INITIALIZE = ON_SCHEDULE AS "
+    dynamic.create(mill.lake, parse_definition(text + "SELECT id, k FROM r WHERE k < 5"))
+    mill.refresh("b")
+    mill.judge("a", "b")
+    assert mill.rows("SELECT max(k) FROM b") == [(4,)]
+
+
 # ---------------------------------------------------------------- expired
 def expire(mill: Mill) -> None:
     """Everything that nobody has a claim on."""
@@ -167,7 +179,17 @@ def test_a_table_that_is_dropped_while_it_is_loaded(mill: Mill, monkeypatch: pyt
     mill.create("late", "SELECT id FROM r", "INITIALIZE = ON_SCHEDULE")
     once(mill, monkeypatch, Publisher, "publish", lambda somebody: run(somebody, "DROP DYNAMIC TABLE late"))
     record = mill.refresh("late")
-    assert (record.outcome, record.error_code) == (Outcome.FAILED, "CLAIM_LOST")
+    assert (record.outcome, record.error_code) == (Outcome.FAILED, "UNKNOWN_DYNAMIC_TABLE")
+    assert "dropped" in (record.error_text or "")
+    assert names(mill) == ["r", "s"]
+
+
+def test_what_a_killed_load_left_goes_with_the_table(mill: Mill) -> None:
+    mill.create("late", "SELECT id FROM r", "INITIALIZE = ON_SCHEDULE")
+    column = [OutputColumn("id", "INTEGER")]
+    owner = f"d{table(mill, 'late').id}"
+    build_generation(mill.lake.duck, mill.lake.conn, "main", "late", column, owner=owner)
+    run(mill, "DROP DYNAMIC TABLE late")
     assert names(mill) == ["r", "s"]
 
 

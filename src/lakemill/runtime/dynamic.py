@@ -21,6 +21,7 @@ from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.rename import renamed
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
 from lakemill.errors import ConflictError, DefinitionChanged, HasDependents, OutcomeUnknown, RefreshFailed, TableExists
+from lakemill.lake.tables import abandon_all
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
 from lakemill.runtime.declaring import declare
 from lakemill.runtime.refresh import refresh
@@ -250,6 +251,8 @@ def _drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
     else:
         with lake.conn.transaction(), lake.conn.cursor() as cursor:
             more(cursor)
+    for found in gone:  # what a load that was killed, or is still at work, would have given the name
+        abandon_all(lake.duck, found.name.schema, f"d{found.id}")
     return tuple(found.name for found in gone)
 
 
