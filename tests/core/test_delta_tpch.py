@@ -14,7 +14,8 @@ import duckdb
 import pytest
 import sqlglot
 
-from lakemill.core.algebra import Node, at, scans, sql
+from lakemill.core.algebra import Node, at, scans
+from lakemill.core.as_sql import sql
 from lakemill.core.delta import derive
 from lakemill.core.query import build, qualified
 from tests.fuzz.sandbox import extension

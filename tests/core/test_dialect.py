@@ -9,7 +9,8 @@ import duckdb
 import pytest
 import sqlglot
 
-from lakemill.core.algebra import at, sql
+from lakemill.core.algebra import at
+from lakemill.core.as_sql import sql
 from lakemill.core.delta import derive
 from lakemill.core.dialect import check, output_types, to_spark
 from lakemill.core.position import Position

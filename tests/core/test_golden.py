@@ -140,7 +140,8 @@ def _tpch() -> dict[str, str]:
     found = {}
     for number, query in queries:
         text = sqlglot.parse_one(query.rstrip("; \n"), dialect="duckdb").sql("duckdb")
-        found[f"TPC-H {number}"] = told(keep(build(qualified(text, schema), numbers, columns), list(schema["main"].values())))
+        tree = build(qualified(text, schema), numbers, columns)
+        found[f"TPC-H {number}"] = told(keep(tree, list(schema["main"].values())))
     return found
 
 

@@ -1,9 +1,9 @@
 """A query as a tree of relational operators, small enough that the rules of ``delta`` can be read beside it.
 
-``core/query`` builds the tree from SQL, ``core/delta`` derives what changes from it, ``sql`` writes a tree as SQL again
-(DuckDB's; ``core/dialect`` makes Spark's of it). Column names are unique in the whole tree, so an expression names a
-column without saying whose it is. A tree says nothing about time until ``at`` gives its scans an end: the data snapshot
-a before a refresh, b after it, or the delta between them, which has a weight.
+``core/query`` builds the tree from SQL, ``core/delta`` derives what changes from it, ``core/as_sql`` writes a tree as
+SQL again (DuckDB's; ``core/dialect`` makes Spark's of it). Column names are unique in the whole tree, so an expression
+names a column without saying whose it is. A tree says nothing about time until ``at`` gives its scans an end: the data
+snapshot a before a refresh, b after it, or the delta between them, which has a weight.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Literal
 from sqlglot import exp
 
 from lakemill.core.clock import bound, uses_clock
-from lakemill.core.names import quote
 
 Expr = exp.Expr
 WEIGHT = "__weight"
@@ -124,6 +123,22 @@ class Restrict:
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """The rows of an earlier step."""
+
+    step: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IfAny:
+    """A node whose rows all come from those of a step: where that has none, it need not be evaluated."""
+
+    child: Node
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """What a state keeps of a group beside its key: how many rows, how many that are not NULL, or their exact total."""
 
@@ -147,7 +162,21 @@ class Stored:
 
 
 Node = (
-    Scan | Values | Filter | Project | Join | Aggregate | Window | Distinct | SetOp | Unnest | Top | Restrict | Stored
+    Scan
+    | Values
+    | Filter
+    | Project
+    | Join
+    | Aggregate
+    | Window
+    | Distinct
+    | SetOp
+    | Unnest
+    | Top
+    | Restrict
+    | Read
+    | IfAny
+    | Stored
 )
 
 
@@ -159,6 +188,8 @@ def names(node: Node) -> tuple[str, ...]:
             return (*(name for name, _ in columns), *((WEIGHT,) if node.end == "delta" else ()))
         case Values():
             return ()
+        case Read(columns=given):
+            return given
         case Project(columns=columns):
             return tuple(name for name, _ in columns)
         case Join(kind=kind, left=left, right=right):
@@ -176,7 +207,7 @@ def names(node: Node) -> tuple[str, ...]:
 
 def children(node: Node) -> tuple[Node, ...]:
     match node:
-        case Scan() | Values():
+        case Scan() | Values() | Read():
             return ()
         case Join(left=left, right=right) | SetOp(left=left, right=right):
             return (left, right)
@@ -192,7 +223,7 @@ def scans(node: Node) -> list[Scan]:
 def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
     """The node with its children changed."""
     match node:
-        case Scan() | Values():
+        case Scan() | Values() | Read():
             return node
         case Join() | SetOp():
             return replace(node, left=change(node.left), right=change(node.right))
@@ -356,70 +387,3 @@ def equal_pairs(join: Join) -> list[tuple[Expr, Expr]]:
             if used(one) and used(one) <= left and used(other) and used(other) <= right:
                 pairs.append((one, other))
     return pairs
-
-
-# ---------------------------------------------------------------- writing a tree as SQL
-def sql(node: Node) -> str:
-    """A tree as one SELECT. A scan reads the relation ``source<number>_<end>``."""
-    match node:
-        case Scan(source=source, columns=columns, end=end):
-            items = [f"{quote(own)} AS {quote(name)}" for name, own in columns]
-            items += [WEIGHT] if end == "delta" else []
-            return f"SELECT {_list(items)} FROM {leaf(source, end)}"
-        case Values():
-            return "SELECT 1"
-        case Filter(child=child, condition=condition):
-            return f"SELECT * FROM {_inner(child)} WHERE {_text(condition)}"
-        case Project(child=Values(), columns=columns):
-            return f"SELECT {_items(columns)}"
-        case Project(child=child, columns=columns):
-            return f"SELECT {_items(columns)} FROM {_inner(child)}"
-        case Join(kind=kind, left=left, right=right, on=on):
-            return f"SELECT * FROM {_inner(left, 'l')} {kind.upper()} JOIN {_inner(right, 'r')} ON {_text(on)}"
-        case Aggregate(child=child, keys=keys, values=values):
-            grouped = f" GROUP BY {_list(_text(value) for _, value in keys)}" if keys else ""
-            return f"SELECT {_items((*keys, *values))} FROM {_inner(child)}{grouped}"
-        case Window(child=child, values=values):
-            return f"SELECT *, {_items(values)} FROM {_inner(child)}"
-        case Distinct(child=child):
-            return f"SELECT DISTINCT * FROM {_inner(child)}"
-        case SetOp(kind=kind, all=all_, left=left, right=right):
-            word = kind.upper() + (" ALL" if all_ else "")
-            return f"SELECT * FROM {_inner(left)} {word} SELECT * FROM {_inner(right)}"
-        case Unnest(child=child, name=name, value=value, keep=keep):
-            inner = f"unnest({_text(value)})"
-            if keep:
-                inner = f"unnest(CASE WHEN len({_text(value)}) > 0 THEN {_text(value)} ELSE [NULL] END)"
-            return f"SELECT *, {inner} AS {quote(name)} FROM {_inner(child)}"
-        case Top(child=child, order=order, limit=limit, offset=offset):
-            text = f"SELECT * FROM {_inner(child)}"
-            text += f" ORDER BY {_list(map(_text, order))}" if order else ""
-            text += f" LIMIT {_text(limit)}" if limit is not None else ""
-            return text + (f" OFFSET {_text(offset)}" if offset is not None else "")
-        case Restrict(child=child, exact=False):
-            return sql(child)
-        case Restrict(child=child, keys=keys, step=step):
-            same = [f"{_text(value)} IS NOT DISTINCT FROM {step}.{quote(name)}" for value, name in keys]
-            return f"SELECT * FROM {_inner(child)} SEMI JOIN {step} ON {' AND '.join(same)}"
-        case Stored(child=child):
-            return sql(child)
-
-
-def leaf(source: int, end: End | None) -> str:
-    return f"source{source}_{end}"
-
-
-def _inner(node: Node, alias: str = "q") -> str:
-    return f"({sql(node)}) AS {alias}"
-
-
-def _items(columns: Sequence[tuple[str, Expr]]) -> str:
-    return _list(f"{_text(value)} AS {quote(name)}" for name, value in columns)
-
-
-def _list(items: Iterable[str]) -> str:
-    return ", ".join(items) or "1 AS one"
-
-
-def _text(expression: Expr) -> str:
-    return expression.sql(dialect="duckdb")

@@ -21,9 +21,11 @@ from lakemill.core.algebra import (
     Distinct,
     Expr,
     Filter,
+    IfAny,
     Join,
     Node,
     Project,
+    Read,
     Restrict,
     Scan,
     SetOp,
@@ -40,7 +42,6 @@ from lakemill.core.algebra import (
     names,
     rebuilt,
     scans,
-    sql,
     states,
     substitute,
     timely,
@@ -49,6 +50,7 @@ from lakemill.core.algebra import (
     used,
     weighed,
 )
+from lakemill.core.as_sql import sql
 from lakemill.core.clock import bound
 from lakemill.core.joins import cluster, connected, is_connected
 from lakemill.core.state import merged
@@ -84,6 +86,30 @@ class Delta:
     @property
     def sql(self) -> str:
         return sql(self.tree)
+
+    @property
+    def gates(self) -> frozenset[str]:
+        """Steps that decide whether other parts must be evaluated."""
+        return frozenset(step for tree in (*(step.tree for step in self.steps), self.tree) for step in _gates(tree))
+
+    def without(self, empty: frozenset[str]) -> Delta:
+        """The delta without the parts that come from these steps, which have no rows."""
+        steps = tuple(Step(step.name, _without(step.tree, empty)) for step in self.steps)
+        return replace(self, steps=steps, tree=_without(self.tree, empty))
+
+
+def _gates(node: Node) -> list[str]:
+    below = [step for child in children(node) for step in _gates(child)]
+    return [*below, node.step] if isinstance(node, IfAny) else below
+
+
+def _without(node: Node, empty: frozenset[str]) -> Node:
+    node = rebuilt(node, lambda child: _without(child, empty))
+    if isinstance(node, SetOp) and node.kind == "union" and node.all:
+        sides = [side for side in (node.left, node.right) if not (isinstance(side, IfAny) and side.step in empty)]
+        if len(sides) == 1 and names(sides[0]) == names(node):
+            return sides[0]
+    return node
 
 
 def derive(query: Node, changed: frozenset[int]) -> Delta:
@@ -200,11 +226,17 @@ class _Deriving:
         for number, part in enumerate(parts):
             if self.touches(part):
                 delta = self.delta(part)
+                step = None
+                if len(parts) > 1 and not any(_meet(part, other, conditions) for other in parts if other is not part):
+                    # every row of the others meets it: it must be known to be something
+                    step = self._step(consolidated(delta, names(part)))
+                    delta = Read(step, names(delta))
                 sides = [
                     delta if i == number else self._near(at(other, "b" if i < number else "a"), delta, conditions)
                     for i, other in enumerate(parts)
                 ]
-                terms.append(Project(connected(sides, conditions, number), out))
+                term = Project(connected(sides, conditions, number), out)
+                terms.append(term if step is None else IfAny(term, step))
         return union_all(terms)
 
     def _near(self, side: Node, delta: Node, conditions: Sequence[Expr]) -> Node:
@@ -245,6 +277,10 @@ class _Deriving:
         wanted = iter(keys)  # children are changed in their order
         node = rebuilt(node, lambda side: restrict(side, tuple(zip(next(wanted), named, strict=True)), step))
         return _difference(at(node, "a"), at(node, "b"))
+
+
+def _meet(one: Node, other: Node, conditions: Sequence[Expr]) -> bool:
+    return bool(equal_pairs(Join("inner", one, other, together(conditions))))
 
 
 def _computed(node: Node) -> bool:

@@ -32,15 +32,14 @@ from lakemill.core.algebra import (
     computed,
     consolidated,
     itself,
-    leaf,
     names,
     rebuilt,
     scans,
-    sql,
     timely,
     union_all,
     weighed,
 )
+from lakemill.core.as_sql import leaf, sql
 from lakemill.errors import UnsupportedSql
 
 Types = Sequence[Mapping[str, str]]

@@ -15,6 +15,7 @@ from lakemill.core.algebra import (
     Aggregate,
     Distinct,
     Expr,
+    Filter,
     Join,
     Node,
     Project,
@@ -55,6 +56,8 @@ def semi_join(block: Block, node: Node, part: Expr) -> Node | None:
         (value,) = values
         mine = block.resolve(more)
         same: Expr = exp.EQ(this=mine, expression=value)
+        if negated and not on and used(mine) <= {*names(node)} and used(value) <= {*names(right)}:
+            return _not_in(block, query, mine, Join("anti", node, right, same))
         if negated:  # a NULL on either side is no proof that the value is not among them
             nulls = (exp.Is(this=side.copy(), expression=exp.null()) for side in (mine, value))
             same = exp.paren(exp.or_(same, *nulls))
@@ -62,6 +65,26 @@ def semi_join(block: Block, node: Node, part: Expr) -> Node | None:
     if not used(together(on)) <= {*names(node), *names(right)}:
         raise NotIncremental("CORRELATED_SUBQUERY", "correlate a subquery with the query around it only", part)
     return Join("anti" if negated else "semi", node, right, together(on))
+
+
+def _not_in(block: Block, query: Expr, mine: Expr, others: Join) -> Node:
+    """NOT IN a subquery that stands on its own: what is not among its values, if none of them is NULL.
+
+    Two facts about the subquery decide for all rows: of an empty one everything is not a part, and beside a NULL
+    nothing is known not to be. They are a relation of one row, which hardly ever changes.
+    """
+    rows, _, (value,) = _correlated(block, query)  # once more, with names of its own
+    counts = [(block.builder.fresh("count"), exp.Count(this=what)) for what in (exp.Star(), value)]
+    (all_, _), (some, _) = counts
+    empty, clean = block.builder.fresh("empty"), block.builder.fresh("clean")
+    facts = (
+        (empty, exp.EQ(this=column(all_), expression=exp.Literal.number(0))),
+        (clean, exp.EQ(this=column(all_), expression=column(some))),
+    )
+    told = Project(Aggregate(rows, (), tuple(counts)), facts)
+    known = exp.Not(this=exp.Is(this=mine.copy(), expression=exp.null()))
+    passes = exp.or_(column(empty), exp.and_(column(clean), known))
+    return Filter(Join("inner", others, told, exp.true()), passes)
 
 
 def _correlated(block: Block, query: Expr) -> tuple[Node, list[Expr], list[Expr]]:

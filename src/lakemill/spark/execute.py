@@ -21,7 +21,8 @@ from pyspark.sql import types as t
 from sqlglot import exp
 
 from lakemill.core import dialect
-from lakemill.core.algebra import WEIGHT, End, Node, Stored, at, leaf, sql
+from lakemill.core.algebra import WEIGHT, End, Node, Stored, at
+from lakemill.core.as_sql import leaf, sql
 from lakemill.core.clock import NOW, bound, with_parameter
 from lakemill.core.delta import Delta, Step
 from lakemill.core.ranges import Use, uses
@@ -87,9 +88,19 @@ class Execution:
     # ------------------------------------------------------------ what is asked
     def delta(self, delta: Delta) -> DataFrame:
         """The signed rows: the table's columns and ``__weight``."""
+        self._plan(delta)
+        if delta.gates:
+            delta = delta.without(frozenset(step for step in delta.gates if self._is_empty(step)))
+            self._plan(delta)
+        return self._fitted(self._run(sqlglot.parse_one(delta.sql, dialect="duckdb")), self._output, weighed=True)
+
+    def _plan(self, delta: Delta) -> None:
         self._uses = uses([*(step.tree for step in delta.steps), delta.tree])
         self._steps = {step.name: step for step in delta.steps}
-        return self._fitted(self._run(sqlglot.parse_one(delta.sql, dialect="duckdb")), self._output, weighed=True)
+
+    def _is_empty(self, step: str) -> bool:
+        self._need(step)
+        return not self._kept[step].take(1)
 
     def state_delta(self, number: int, columns: Sequence[Column]) -> DataFrame:
         """The signed rows of a state, after ``delta``."""

@@ -1,7 +1,8 @@
 -- What `lakemill tables`, `snapshots` and `list` list. The search_path is the catalog's schema.
 
 -- name: tables
--- tables at a snapshot, with what their files hold; whether rows or deletes of them may live in the catalog itself
+-- tables at a snapshot, with what their files hold; whether rows or deletes of them may live in the catalog itself.
+-- Lakemill's own are left out: hidden states, and tables that wait for their name
 SELECT s.schema_name, t.table_name, t.table_id,
        (SELECT count(*) FROM ducklake_column c
         WHERE c.table_id = t.table_id AND c.parent_column IS NULL
@@ -23,6 +24,7 @@ CROSS JOIN LATERAL (
     AND (x.end_snapshot IS NULL OR x.end_snapshot > %(at)s)) d
 WHERE t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s)
+  AND s.schema_name <> '_lakemill' AND NOT starts_with(t.table_name, '__lakemill_')
 ORDER BY s.schema_name, t.table_name;
 
 -- name: views
