@@ -393,7 +393,7 @@ def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, s
     assert listed["lag"] > 0
     assert listed["next_due"] is not None
     plan = lakemill(orders, "explain", "by_day", "--format", "json").json
-    assert (plan["action"], plan["sources"][0]["delta_rows"], plan["sources"][0]["only_inserts"]) == ("KEYS", 1, True)
+    assert (plan["action"], plan["sources"][0]["delta_rows"], plan["sources"][0]["only_inserts"]) == ("MERGE", 1, True)
     (done,) = ok(lakemill(orders, "refresh", "by_day", "--format", "json")).json
     assert (done["action"], done["rows_inserted"], done["rows_deleted"]) == (plan["action"], 1, 1)
     assert done["b"] == plan["b"]
@@ -404,7 +404,7 @@ def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, s
     assert [(one["name"], one["rows"]) for one in found["sources"]] == [("main.orders", 101)]
     assert found["sources"][0]["commit"] == found["data_snapshot"]
     actions = [one["action"] for one in lakemill(orders, "history", "by_day", "--format", "json").json]
-    assert actions == ["FULL", "KEYS", "NO_DATA", "INITIALIZE"]
+    assert actions == ["FULL", "MERGE", "NO_DATA", "INITIALIZE"]
     assert "commit" in ok(lakemill(orders, "describe", "by_day")).out
     shown = ok(lakemill(orders, "history")).out
     assert "look" in shown
