@@ -18,8 +18,7 @@ from lakemill.core.clock import bound, uses_clock
 
 Expr = exp.Expr
 WEIGHT = "__weight"
-End = Literal["a", "b", "delta", "touched", "merged"]
-"""Of a source: before, after, and what changed. Of a state also the groups that changed: by how much, and both ends."""
+End = Literal["a", "b", "delta"]
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 SetKind = Literal["union", "except", "intersect"]
 
@@ -140,10 +139,11 @@ class IfAny:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a state keeps of a group beside its key: how many rows, how many that are not NULL, or their exact total."""
+    """What a state keeps of a group beside its key: how many rows, how many that are not NULL, their exact total, or
+    the smallest or largest of them."""
 
     name: str
-    kind: Literal["rows", "count", "total"]
+    kind: Literal["rows", "count", "total", "min", "max"]
     value: Expr
     type: str
 

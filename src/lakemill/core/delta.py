@@ -53,7 +53,7 @@ from lakemill.core.algebra import (
 from lakemill.core.as_sql import sql
 from lakemill.core.clock import bound
 from lakemill.core.joins import cluster, connected, is_connected
-from lakemill.core.state import merged
+from lakemill.core.merge import merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,8 @@ def derive(query: Node, changed: frozenset[int]) -> Delta:
     deriving = _Deriving(changed, frozenset(state.source for state in kept))
     touched = [state for state in kept if deriving.touches(state)]
     for state in touched:  # each after those that it is computed from, and before all that reads it
-        deriving.steps += [Step(name, tree) for name, tree in merged(state, deriving.delta(state.child.child))]
+        signed = deriving.delta(state.child.child)
+        deriving.steps += [Step(name, tree) for name, tree in merged(state, signed, restrict)]
     tree = consolidated(deriving.delta(query), names(query))
     numbers = tuple(state.source for state in touched)
     moved = changed | frozenset(numbers)

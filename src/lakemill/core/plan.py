@@ -196,8 +196,6 @@ def _full_bytes(shape: Shape, sizes: Mapping[int, SourceSize]) -> int:
 def _bytes(node: Node, sizes: Mapping[int, SourceSize], share: float, restricted: bool = False) -> int:
     """What evaluating a tree reads: deltas as they are, other scans whole, or in part where keys restrict them."""
     match node:
-        case Scan(end="touched" | "merged"):
-            return 0
         case Scan(source=source, end="delta"):
             return sizes[source].delta_bytes
         case Scan(source=source):

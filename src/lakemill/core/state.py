@@ -1,9 +1,9 @@
-"""Hidden state: groups of which a table of ours keeps exact sums and counts, so that a delta need only be added.
+"""Hidden state: groups of which a table of ours keeps exact sums, counts and extremes, so that a delta is only added.
 
-An aggregate of counts, sums and averages over exact types changes by what its changed rows add to it. ``keep`` finds
-such aggregates in a tree and puts ``Stored`` in their place: the sums and counts of each group, with the aggregate's
-own values computed from them. ``merged`` is the rule of ``delta`` for it. Floats are never added to: the order in which
-they are summed shows in their last bits.
+An aggregate of counts, sums and averages over exact types changes by what its changed rows add to it; a minimum or a
+maximum does, unless the row that had it goes. ``keep`` finds such aggregates in a tree and puts ``Stored`` in their
+place: the parts of each group, with the aggregate's own values computed from them. ``core/merge`` is the rule of
+``delta`` for it. Floats are never added to: the order in which they are summed shows in their last bits.
 """
 
 from __future__ import annotations
@@ -17,27 +17,19 @@ from sqlglot import exp
 from lakemill.core import dialect
 from lakemill.core import ducktypes as t
 from lakemill.core.algebra import (
-    WEIGHT,
     Aggregate,
     Expr,
-    Filter,
     Node,
     Part,
     Project,
-    Restrict,
-    Scan,
     Stored,
-    Unnest,
     column,
     computed,
-    consolidated,
     itself,
     names,
     rebuilt,
     scans,
     timely,
-    union_all,
-    weighed,
 )
 from lakemill.core.as_sql import leaf, sql
 from lakemill.errors import UnsupportedSql
@@ -50,6 +42,7 @@ _KEYS = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "VARC
 }
 """Types of which equal values are written alike, and which Spark stores as it shows them."""
 _ZERO = exp.Literal.number(0)
+EXTREMES: Mapping[str, type[exp.AggFunc]] = {"min": exp.Min, "max": exp.Max}
 
 
 def keep(tree: Node, types: Types) -> Node:
@@ -125,7 +118,8 @@ def _argument(call: Expr) -> Expr | None:
         if inner is None:
             return None
         return exp.Case(ifs=[exp.If(this=call.expression.this.copy(), true=inner)])
-    if not isinstance(call, exp.Count | exp.Sum | exp.Avg) or isinstance(call.this, exp.Distinct):
+    known = isinstance(call, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max)
+    if not known or isinstance(call.this, exp.Distinct):
         return None
     if call.args.get("expressions"):
         return None
@@ -144,6 +138,9 @@ def _value(
         if exp.true() == argument:
             return rows
         return _part(parts, f"{name}_count", "count", argument, "BIGINT")
+    if isinstance(function, exp.Min | exp.Max):
+        kind = "min" if isinstance(function, exp.Min) else "max"
+        return _part(parts, f"{name}_{kind}", kind, argument, str(type_)) if type_.name in _KEYS else None
     if not (t.integer(type_) or type_.name in ("DECIMAL", "BOOLEAN")):
         return None
     result = exp.DataType.build("HUGEINT" if type_.name != "DECIMAL" else str(_total(type_)), dialect="duckdb")
@@ -169,78 +166,18 @@ def _part(parts: dict[tuple[str, str], Part], name: str, kind: str, value: Expr,
 
 def _whole(part: Part) -> Expr:
     """A part of a group, from all its rows."""
-    if part.kind == "total":
-        return _cast(exp.Sum(this=part.value.copy()), part)
-    return exp.Count(this=exp.Star() if part.kind == "rows" else part.value.copy())
+    value = part.value.copy()
+    match part.kind:
+        case "rows":
+            return exp.Count(this=exp.Star())
+        case "count":
+            return exp.Count(this=value)
+        case "total":
+            return never_null(exp.Sum(this=value), part.type)
+    return EXTREMES[part.kind](this=value)
 
 
-def _added(part: Part) -> Expr:
-    """What signed rows, each of weight 1 or −1, add to a part."""
-    come = exp.GT(this=column(WEIGHT), expression=_ZERO.copy())
-    each: Expr = exp.Literal.number(1)
-    if part.kind == "total":
-        each = exp.cast(part.value.copy(), exp.DataType.build(part.type, dialect="duckdb"))
-    signed: Expr = exp.Case(ifs=[exp.If(this=come, true=each)], default=exp.Neg(this=exp.paren(each.copy())))
-    if part.kind == "count":
-        there = exp.Not(this=exp.Is(this=exp.paren(part.value.copy()), expression=exp.null()))
-        signed = exp.Case(ifs=[exp.If(this=there, true=signed)])
-    return _cast(exp.Sum(this=signed), part)
-
-
-def _cast(total: Expr, part: Part) -> Expr:
-    some = exp.Coalesce(this=total, expressions=[_ZERO.copy()])
-    return exp.cast(some, exp.DataType.build(part.type, dialect="duckdb"))
-
-
-# ---------------------------------------------------------------- the rule for deltas
-def merged(state: Stored, signed: Node) -> list[tuple[str, Node]]:
-    """Steps that turn the signed rows of what is grouped into the state's delta, and into the state after it.
-
-    *touched*: what they add to each group. *merged*: those groups as they were and as they are.
-    """
-    touched, joined, delta, after = (leaf(state.source, end) for end in ("touched", "merged", "delta", "b"))
-    keys = state.columns[: len(state.child.keys)]
-    parts = state.columns[len(keys) :]
-    stored = tuple((own, column(name)) for name, own in state.columns)
-
-    copies = exp.GenerateSeries(start=exp.Literal.number(1), end=exp.Abs(this=column(WEIGHT)), is_end_exclusive=False)
-    rows = Unnest(signed, "__copy", copies)  # a product of a decimal and a weight can be too wide, a sum is not
-    groups = Aggregate(rows, state.child.keys, tuple((part.name, _added(part)) for part in state.parts))
-    some = exp.or_(*(exp.NEQ(this=column(name), expression=_ZERO.copy()) for name, _ in parts))
-
-    before: Node = Scan(state.source, state.columns, "a")
-    if keys:
-        before = Restrict(before, tuple((column(name), own) for name, own in keys), touched)
-    sides = []
-    for node, old in ((before, True), (Scan(state.source, state.columns, "touched"), False)):
-        was = tuple((f"old_{own}", column(name) if old else _ZERO.copy()) for name, own in parts)
-        now = tuple((f"new_{own}", column(name)) for name, own in parts)
-        sides.append(Project(node, (*((own, column(name)) for name, own in keys), *was, *now)))
-    types = [part.type for part in state.parts]
-    sums = tuple(
-        (name, exp.cast(exp.Sum(this=column(name)), exp.DataType.build(type_, dialect="duckdb")))
-        for name, type_ in zip(names(sides[0])[len(keys) :], [*types, *types], strict=True)
-    )
-    both = Aggregate(union_all(sides), itself(own for _, own in keys), sums)
-
-    ends = [_end(state, "new", 1), _end(state, "old", -1)]
-    change = Scan(state.source, state.columns, "delta")
-    unchanged = weighed(Scan(state.source, state.columns, "a"), 1)
-    return [
-        (touched, Project(Filter(groups, some), stored)),
-        (joined, both),
-        (delta, union_all(ends)),
-        (after, Project(consolidated(union_all([unchanged, change]), names(state)), stored)),
-    ]
-
-
-def _end(state: Stored, which: str, weight: int) -> Node:
-    """The touched groups that there are at one end; without keys there is always one."""
-    keys = [own for _, own in state.columns[: len(state.child.keys)]]
-    parts = [own for _, own in state.columns[len(keys) :]]
-    ours = tuple((f"{which}_{name}" if name in parts else name) for name in (*keys, *parts))
-    scan: Node = Scan(state.source, tuple((name, name) for name in ours), "merged")
-    if keys:
-        scan = Filter(scan, exp.GT(this=column(f"{which}_{parts[0]}"), expression=_ZERO.copy()))
-    own = tuple((name, column(mine)) for name, mine in zip((*keys, *parts), ours, strict=True))
-    return weighed(Project(scan, own), weight)
+def never_null(total: Expr, type_: str) -> Expr:
+    """A sum, zero of no rows, in this type."""
+    some = exp.Coalesce(this=total, expressions=[exp.Literal.number(0)])
+    return exp.cast(some, exp.DataType.build(type_, dialect="duckdb"))

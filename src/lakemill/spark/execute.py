@@ -37,8 +37,8 @@ Leaf = Callable[[int, End, str | None], DataFrame]
 
 LEAST_BYTES = 4 << 20
 """Of a source: below, to ask for the range of the keys costs more than to read it all."""
-_DERIVED = ("_delta", "_b")
-"""Ends of a state that cost next to nothing to derive from its merged groups: they are not kept."""
+_DERIVED = "_b"
+"""The end of a state that costs next to nothing to derive from its delta: it is not kept."""
 _ORDERED_TYPES = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 
 
