@@ -110,6 +110,23 @@ def test_a_pin_and_a_position_keep_what_they_need(history):
     assert history.snapshots() == [2, 6]
 
 
+def test_positions_move_together(history):
+    """All of a consumer's, or none: what it no longer reads is let go."""
+    where = {"holder": "consumer"}
+
+    def held():
+        return {(p.table_id, p.snapshot_id) for p in pins.needed_snapshots(history.conn).positions}
+
+    pins.move_positions(history.conn, **where, positions={1: 2, 7: 3})
+    pins.record_position(history.conn, "other", 1, 4)
+    pins.move_positions(history.conn, **where, positions={1: 5, 8: 5})
+    assert held() == {(1, 5), (8, 5), (1, 4)}
+    history.expire()
+    with pytest.raises(SnapshotGone):
+        pins.move_positions(history.conn, **where, positions={1: 6, 8: 3})
+    assert held() == {(1, 5), (8, 5), (1, 4)}
+
+
 def test_young_snapshots_stay_also_when_they_are_named(history):
     plan = expiry.plan_expire(history.front, LONG, versions=[1, 2])
     assert plan.empty

@@ -96,3 +96,41 @@ def test_a_publish_holds_its_claim_until_it_ends(conn, migrated):
     thread.join()
     assert taken[0] is not None
     assert taken[0].fence == 2
+
+
+def test_who_has_it(where, table):
+    assert claims.holder_of(where, table.id) is None
+    held = claim(where, table.id, "w1", LONG)
+    holder, since = claims.holder_of(where, table.id)
+    assert (holder, since < held.expires_at) == ("w1", True)
+    release(where, held)
+    assert claims.holder_of(where, table.id) is None
+
+
+def test_a_table_that_is_dropped_at_this_moment_can_not_be_claimed(conn, migrated):
+    table = definitions.create(conn, Definition(parse_name("t"), "SELECT 1", DOWNSTREAM), RESOLVED, [])
+    found: list[claims.Claim | None] = []
+
+    def take():
+        with db.connect(migrated) as other:
+            found.append(claim(other, table.id, "w", LONG))
+
+    thread = threading.Thread(target=take)
+    with conn.transaction():
+        definitions.drop(conn, [table.id])
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive(), "it waits for the drop"
+    thread.join()
+    assert found == [None]
+
+
+def test_a_claim_is_let_go_where_nobody_answers(conn, migrated):
+    table = definitions.create(conn, Definition(parse_name("t"), "SELECT 1", DOWNSTREAM), RESOLVED, [])
+    other = db.connect(migrated)
+    held = claim(other, table.id, "w", LONG)
+    conn.execute("SELECT pg_terminate_backend(%s)", (other.info.backend_pid,))
+    release(other, held)
+    release(other, held)
+    other.close()
+    require_claim(conn, held)

@@ -8,7 +8,7 @@ import time
 import psycopg
 import pytest
 
-from lakemill.errors import BadSettings, StoreUnavailable, UnsupportedVersion
+from lakemill.errors import BadSettings, DefinitionChanged, StoreUnavailable, UnsupportedVersion
 from lakemill.store import db
 
 
@@ -68,3 +68,16 @@ def test_an_old_server_is_refused(database: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(db, "OLDEST_SERVER", 990000)
     with pytest.raises(UnsupportedVersion, match="not 99 or newer"):
         db.connect(database)
+
+
+def test_whoever_changes_the_same_row_meanwhile_is_first(database: str) -> None:
+    with db.connect(database) as one, db.connect(database) as other:
+        one.execute("CREATE TABLE t AS SELECT 1 AS x")
+        with pytest.raises(DefinitionChanged), db.repeatable(one):  # noqa: PT012
+            one.execute("SELECT x FROM t")
+            other.execute("UPDATE t SET x = 2")
+            one.execute("UPDATE t SET x = 3")
+        assert one.execute("SELECT x FROM t").fetchone() == (2,)
+        with db.repeatable(one), db.repeatable(one):
+            one.execute("UPDATE t SET x = 4")
+        assert other.execute("SELECT x FROM t").fetchone() == (4,)

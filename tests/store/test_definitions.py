@@ -201,6 +201,15 @@ def test_only_the_current_definition_holds_a_drop(where, make):
     assert (str(source.name), source.supplier_id) == ("main.a", None)
 
 
+def test_a_drop_knows_what_was_loaded(where, make):
+    a = make("a")
+    where.execute("UPDATE lakemill.dynamic_tables SET table_id = 7")
+    with pytest.raises(DefinitionChanged, match="loaded meanwhile"):
+        definitions.drop(where, [a.id], {a.id: None})
+    definitions.drop(where, [a.id], {a.id: 7})
+    assert not definitions.list_all(where)
+
+
 def test_a_reader_that_comes_at_the_same_time_holds_it_too(conn, migrated):
     """A drop waits for a CREATE in flight, and sees it."""
     a = definitions.create(conn, Definition(parse_name("a"), "SELECT 1", DOWNSTREAM), RESOLVED, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -9,12 +10,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from lakemill.core.definition import DOWNSTREAM, Definition
 from lakemill.core.lag import Version
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome, State, Trigger
-from lakemill.store import claims, definitions, history
+from lakemill.store import claims, db, definitions, history
 from lakemill.store.history import RefreshRecord, SourceDelta, save_refresh
 from lakemill.store.versions import SourceRead, move_frontier
+from tests.store.conftest import RESOLVED
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -80,6 +83,35 @@ def test_it_is_saved_again_when_it_ends(where, make):
     save_refresh(where, done)
     save_refresh(where, done)  # a publish that is tried again
     assert history.history(where) == (done,)
+
+
+def test_what_succeeded_stays_so(where, make):
+    """Whatever its worker was told: the publish itself has saved it."""
+    done = replace(full(make("t")), outcome=Outcome.SUCCEEDED)
+    save_refresh(where, done)
+    save_refresh(where, replace(done, outcome=Outcome.FAILED, commit=None))
+    assert history.settled(where, done.id) == done
+    assert history.settled(where, uuid4()) is None
+
+
+def test_what_became_of_it_is_known_when_its_publish_has_ended(conn, migrated):
+    definition = Definition(parse_name("t"), "SELECT 1", DOWNSTREAM)
+    begun = record(definitions.create(conn, definition, RESOLVED, []))
+    save_refresh(conn, begun)
+    found: list[RefreshRecord | None] = []
+
+    def ask():
+        with db.connect(migrated) as other:
+            found.append(history.settled(other, begun.id))
+
+    thread = threading.Thread(target=ask)
+    with conn.transaction():
+        save_refresh(conn, replace(begun, outcome=Outcome.SUCCEEDED))
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive(), "it waits for the publish"
+    thread.join()
+    assert found == [replace(begun, outcome=Outcome.SUCCEEDED)]
 
 
 def test_the_newest_come_first(where, make):
