@@ -114,11 +114,11 @@ def test_demo(lakemill: Lakemill, tmp_path: Path, spark: Any) -> None:
         assert [name for name, *_ in done] == ["big_orders", "revenue", "top_customers"] * 6
         assert [action for _, action, _ in done] == [
             *("INITIALIZE", "INITIALIZE", "INITIALIZE"),
-            *("APPEND", "KEYS", "KEYS"),
-            *("DELTA", "KEYS", "KEYS"),
-            *("DELTA", "KEYS", "KEYS"),
+            *("APPEND", "MERGE", "KEYS"),
+            *("DELTA", "MERGE", "KEYS"),
+            *("DELTA", "MERGE", "KEYS"),
             *("DELTA", "NO_DATA", "NO_DATA"),
-            *("APPEND", "KEYS", "KEYS"),
+            *("APPEND", "MERGE", "KEYS"),
         ]
         assert [rows for *_, rows in done][3:15] == [
             *("+2 −0", "+1 −1", "+2 −2"),
