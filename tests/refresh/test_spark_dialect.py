@@ -178,6 +178,16 @@ def test_what_is_refused(mill: Mill) -> None:
         assert definitions.find(mill.lake.conn, parse_name("bad")) is None
 
 
+def test_a_value_that_can_not_be_computed(mill: Mill) -> None:
+    mill.create("inverse", "SELECT w, 100 / w AS i FROM s WHERE k > 0", SPARK)
+    mill.tell("INSERT INTO s VALUES (9, 0)")
+    record = mill.refresh("inverse")
+    assert (record.outcome, record.error_code) == (Outcome.FAILED, "WRONG_TYPE")
+    assert "Division by zero" in (record.error_text or "")
+    mill.tell("DELETE FROM s WHERE w = 0 AND k = 9", "INSERT INTO s VALUES (9, 50)")
+    assert did(mill.refresh("inverse"))[0] is Action.FULL
+
+
 def test_validate_says_the_same(mill: Mill) -> None:
     query = "SELECT k % 3 AS `mod`, count(*) AS n FROM r GROUP BY k % 3"
     script = f"CREATE DYNAMIC TABLE x TARGET_LAG = '1 hour' {SPARK} AS {query}"

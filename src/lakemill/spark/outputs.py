@@ -147,6 +147,11 @@ def explained_write() -> Iterator[None]:
 _IN_A_QUERY = "LAKEMILL_VALUE: "
 """Marks what a query itself refuses to compute, as DuckDB would (``core/value``)."""
 _VALUE_ERRORS = ("CAST_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_INVALID_INPUT", "ARITHMETIC_OVERFLOW")
+_QUERY_ERRORS = re.compile(
+    r"\[((?:DIVIDE|REMAINDER)_BY_ZERO|DATETIME_OVERFLOW|CANNOT_PARSE_\w+|INVALID_ARRAY_INDEX\w*|INVALID_INDEX_\w+"
+    r"|SCALAR_SUBQUERY_TOO_MANY_ROWS|USER_RAISED_EXCEPTION|INVALID_PARAMETER_VALUE[\w.]*)\] *(.*)"
+)
+"""What a query in Spark's own SQL can fail by, over some values."""
 
 
 def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
@@ -161,6 +166,9 @@ def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
         if condition in text:
             line = next(line for line in text.splitlines() if condition in line)
             return WrongType(line.strip(), remedy="change these values, or the column's type")
+    if found := _QUERY_ERRORS.search(text):
+        told = found[2].partition(" SQLSTATE")[0]
+        return WrongType(f"a value of the query can't be computed: {told}", remedy="change the value, or the query")
     if gone := gone_for_spark(error):
         return gone
     if "awssdk" in text or "fs.s3a" in text:
