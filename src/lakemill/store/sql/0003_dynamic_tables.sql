@@ -95,8 +95,7 @@ CREATE TABLE lakemill.frontier_sources (
   state           int,                       -- NULL: a source; else a hidden state of this number
   PRIMARY KEY (dynamic_id, table_id)
 );
-COMMENT ON TABLE lakemill.frontier_sources IS
-  'What the current version read of each source, where the next delta starts; and its hidden states, as it left them.';
+COMMENT ON TABLE lakemill.frontier_sources IS 'What the current version read of each source: the next delta starts there; and the hidden states that it left.';
 
 CREATE TABLE lakemill.claims (
   dynamic_id bigint PRIMARY KEY REFERENCES lakemill.dynamic_tables ON DELETE CASCADE,
