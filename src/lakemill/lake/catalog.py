@@ -79,6 +79,17 @@ class Catalog:
         rows = self._all("labels", first=first, last=last)
         return Labels({snapshot: kinds_for(parse_changes(text), table_id) for snapshot, text in rows})
 
+    def untouched(self, table_id: int, since: int, last: int, kinds: frozenset[str]) -> bool:
+        """Whether no commit of (since, last] did such a thing to the table; ``since`` must still be kept.
+
+        The labels say it. Where some of them were expired, the table's files do, as long as none is younger.
+        """
+        labels = self.labels(table_id, since + 1, last)
+        if any(found & kinds for found in labels.kinds.values()):
+            return False
+        complete = len(labels.kinds) == last - since
+        return complete or not self._one("written_since", table=table_id, since=since)[0]
+
     def touched(self, a: int, b: int) -> frozenset[int] | None:
         """The tables that the commits of (a, b] name; None where one of them no longer says what it did."""
         rows = self._all("changes_since", a=a, b=b)

@@ -10,19 +10,17 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from sqlglot import exp
 
-from lakemill.core.algebra import End, scans, states
+from lakemill.core.algebra import End, Stored, scans, states
 from lakemill.core.commit import (
     AddFiles,
     Check,
     DropTable,
-    EndFiles,
     Intent,
     Purpose,
     Requirement,
@@ -32,22 +30,20 @@ from lakemill.core.commit import (
 from lakemill.core.delta import Delta
 from lakemill.core.lag import Version
 from lakemill.core.names import fold
-from lakemill.core.plan import Plan, Reason
+from lakemill.core.plan import Plan
 from lakemill.core.refresh import Action
 from lakemill.core.scan import ReadPlan
 from lakemill.core.schema import Column, duck_type
 from lakemill.core.shape import NotIncremental
 from lakemill.core.state import column_types
 from lakemill.errors import UnknownTable
-from lakemill.lake.scan import rows_of
+from lakemill.runtime.apply import applied
 from lakemill.runtime.fill import Filling, new_table, state_name
 from lakemill.runtime.window import SourceWindow, Window, narrowed, plan_leaf
-from lakemill.runtime.write import Writing, deletes, diff_of, older_positions, writing
+from lakemill.runtime.write import Writing, diff_of, writing
 from lakemill.spark import diff as diffs
-from lakemill.spark.deletes import DRIVER_POSITIONS
 from lakemill.spark.execute import Execution, counted_jobs
 from lakemill.spark.outputs import explained_write
-from lakemill.spark.positions import FILE_ID
 from lakemill.spark.session import small_work
 from lakemill.store import claims, definitions, pins, versions
 from lakemill.store.definitions import OutputColumn
@@ -63,18 +59,6 @@ if TYPE_CHECKING:
 
 SMALL = 64 << 20
 """What reads fewer bytes is done in a few jobs, without a second look at the plan on the way."""
-
-
-SMALL_ROWS = 500_000
-"""A table that has fewer to look through is shuffled rather than met by a broadcast, which is a job of its own."""
-
-
-class Lost(Exception):
-    """The table must be computed whole after all."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.text)
-        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -137,11 +121,9 @@ class _Carrying:
 
     def loaded_states(self, stack: ExitStack, execution: Execution) -> list[Written]:
         """New tables for all states, computed from the sources; what is computed next reads them."""
-        shape = self.work.shape
-        wanted = [] if isinstance(shape, NotIncremental) else states(shape)
         types = [source.types for source in self.window.sources]
         found = []
-        for place, state in enumerate(wanted):
+        for place, state in enumerate(self._wanted_states()):
             columns = tuple(OutputColumn(name, type_) for name, type_ in column_types(state, types))
             name = state_name(self.work.table.id, place)
             filling = stack.enter_context(new_table(self.lake, name.name, name, columns))
@@ -152,6 +134,25 @@ class _Carrying:
             execution.give(state.source, "b", filling.read_back())
         return found
 
+    def compared_states(self, stack: ExitStack, execution: Execution) -> list[Written]:
+        """All states, computed from the sources and compared with what is kept: what is equal is not written."""
+        found = []
+        for state, kept in zip(self._wanted_states(), self.window.states, strict=True):
+            own = self.lake.table(f"{kept.table.schema}.{kept.table.name}")
+            attempt = stack.enter_context(writing(own, changes=True))
+            columns = attempt.state.table.columns
+            with self.work.phase("compute"):
+                now = stack.enter_context(diff_of(attempt, execution.state(state, columns)))
+            execution.give(state.source, "b", now)
+            signed = diffs.difference(now, own.frame(attempt.state.plan), columns)
+            needed = attempt.requirements(Purpose.EQUATION, attempt.state.snapshot.id)
+            found.append(self._changed(stack, attempt, own, signed, needed))
+        return found
+
+    def _wanted_states(self) -> list[Stored]:
+        shape = self.work.shape
+        return [] if isinstance(shape, NotIncremental) else states(shape)
+
     def _filled(self, filling: Filling, frame: DataFrame, old: int | None) -> Written:
         files = filling.attempt.files(frame)
         updates: list[Update] = [AddFiles(filling.table.id, files)] if files else []
@@ -161,9 +162,8 @@ class _Carrying:
     def change(self, stack: ExitStack, own: Table) -> RefreshRecord:
         attempt = stack.enter_context(writing(own, changes=True))
         table = attempt.state.table
-        base = attempt.state.snapshot.id
-        if self.plan.delta is not None and self.work.frontier is not None:
-            base = self.work.frontier.version.commit  # nobody else may have written since what the delta starts from
+        # nobody else may have written: since the rows were read, or since it was seen that they are as we left them
+        base = attempt.state.snapshot.id if self.plan.delta is None else self.window.head
         needed = attempt.requirements(Purpose.EQUATION, base)
         with self.execution(table.columns) as execution:
             if self.plan.action is Action.APPEND and self.plan.delta is not None:
@@ -176,7 +176,8 @@ class _Carrying:
                 signed = execution.delta(self.plan.delta)
                 states = self.changed_states(stack, execution, self.plan.delta)
             else:
-                states = self.loaded_states(stack, execution)
+                known = self.window.lost is None and self.work.frontier is not None
+                states = self.compared_states(stack, execution) if known else self.loaded_states(stack, execution)
                 signed = diffs.difference(self.whole(execution), own.frame(attempt.state.plan), table.columns)
             written = self._changed(stack, attempt, own, signed, needed)
         return self.publish(written, states)
@@ -188,7 +189,7 @@ class _Carrying:
             state = self.window.states[number - len(self.window.sources)]
             own = self.lake.table(f"{state.table.schema}.{state.table.name}")
             attempt = stack.enter_context(writing(own, changes=True))
-            needed = attempt.requirements(Purpose.EQUATION, state.read.commit)
+            needed = attempt.requirements(Purpose.EQUATION, self.window.head)
             signed = execution.state_delta(number, attempt.state.table.columns)
             found.append(self._changed(stack, attempt, own, signed, needed))
         return found
@@ -200,64 +201,8 @@ class _Carrying:
         diff = stack.enter_context(diff_of(attempt, watched, self.work.phase("compute")))
         size = size_of()
         with self.work.phase("write"):
-            updates = self.updates(attempt, own, diff, size)
+            updates = applied(attempt, own, diff, size, computed=self.plan.delta is not None)
         return Written(attempt, updates, needed, (size.inserted, size.deleted))
-
-    def updates(self, attempt: Writing, own: Table, diff: DataFrame, size: diffs.Size) -> list[Update]:
-        """What goes and what comes; where more than half of the table goes, all of its files do."""
-        table, plan = attempt.state.table, attempt.state.plan
-        updates: list[Update] = []
-        if size.deleted * 2 > plan.rows_to_read - plan.positions:
-            rest = diffs.copies(diffs.changed(own.frame(plan), diff, table.columns))
-            files = attempt.files(rest)
-            before = rows_of(plan, self.lake.front.stamps)
-            found = before + size.inserted - sum(file.record_count for file in files)
-            _require_found(found, size.deleted)
-            updates.append(EndFiles(table.id, tuple(read.file.id for read in plan.files)))
-            return [*updates, AddFiles(table.id, files)] if files else updates
-        if size.deleted:
-            updates += self._deleted_rows(attempt, own, diff, size)
-        if size.inserted:
-            files = attempt.files(diffs.inserted(diff))
-            updates.append(AddFiles(table.id, files))
-        return updates
-
-    def _deleted_rows(self, attempt: Writing, own: Table, diff: DataFrame, size: diffs.Size) -> list[Update]:
-        """All of them must have been found, and are looked for once: what is written derives from what was found."""
-        columns = attempt.state.table.columns
-        plan = own.plan_scan(attempt.state.plan.b, size.where)
-        few = size.deleted <= DRIVER_POSITIONS
-        if few and (places := self._few_places(attempt, own, diff, plan, size)) is not None:
-            return deletes(attempt, places)
-        current = own.frame(plan, size.where, located=True)
-        try:
-            return self._staged(attempt, diffs.located(diff, current, columns, few=few), size.deleted)
-        except Lost:  # from the table's own rows every row is found; computed anew, a float may differ
-            if self.plan.delta is None or not diffs.has_floats(columns):
-                raise
-            hits = diffs.located(diff, current, columns, few=few, near=True)
-            return self._staged(attempt, hits, size.deleted)
-
-    def _few_places(
-        self, attempt: Writing, own: Table, diff: DataFrame, plan: ReadPlan, size: diffs.Size
-    ) -> pa.Table | None:
-        """The places of a few rows, in one job; None where there are many equal rows, or not all were found."""
-        raw = own.frame(replace(plan, deletes=()), size.where, located=True)
-        small = plan.rows_to_read <= SMALL_ROWS
-        columns = attempt.state.table.columns
-        found = diffs.candidates(diff, raw, columns, most=4 * DRIVER_POSITIONS, small=small)
-        if found is None:
-            return None
-        gone = older_positions(attempt, set(found.column(FILE_ID).to_pylist()))
-        if gone is None:
-            return None
-        places = diffs.chosen(found, gone)
-        return places if places.num_rows == size.deleted else None
-
-    def _staged(self, attempt: Writing, hits: DataFrame, expected: int) -> list[Update]:
-        with diff_of(attempt, hits) as staged:
-            _require_found(staged.count(), expected)
-            return deletes(attempt, staged)
 
     # ------------------------------------------------------------ Spark
     @contextmanager
@@ -273,9 +218,7 @@ class _Carrying:
     def _known(self) -> tuple[list[Mapping[str, str]], list[int]]:
         """Types and bytes of the sources, then of the states."""
         types = [source.types for source in self.window.sources]
-        shape = self.work.shape
-        wanted = [] if isinstance(shape, NotIncremental) else states(shape)
-        found = [*types, *(dict(column_types(state, types)) for state in wanted)]
+        found = [*types, *(dict(column_types(state, types)) for state in self._wanted_states())]
         sizes = [source.size.bytes for source in self.window.sources] + [s.size.bytes for s in self.window.states]
         return found, [*sizes, *(0 for _ in range(len(found) - len(sizes)))]  # a state that is being made
 
@@ -330,7 +273,7 @@ class _Carrying:
             kept = self._states_at(states, snapshot)
             versions.move_frontier(cursor, table.id, version, work.b.time, reads, expected, kept)
             # its own commit too: whoever reads this version, a consumer or a point, reads it there
-            positions = {read.table_id: read.commit for read in reads} | {table_id: snapshot}
+            positions = {read.table_id: read.commit for read in (*reads, *kept)} | {table_id: snapshot}
             schema = self.lake.settings.lake.catalog_schema
             pins.move_positions(cursor, f"dynamic:{table.id}", positions, catalog_schema=schema)
             work.finish(cursor, self.plan.action, self.plan.reason, snapshot, **measured)
@@ -356,22 +299,27 @@ class _Carrying:
     def _states_at(self, states: list[Written] | None, snapshot: int) -> tuple[SourceRead, ...]:
         """The states as this publish leaves them, in the order of their numbers."""
         known = {read.table_id: read for read in self.work.frontier.states} if self.work.frontier else {}
-        new = [one.attempt.state.table for one in states or () if one.updates]
-        changed = {table.id: SourceRead(table.id, table.columns_version, snapshot) for table in new}
-        if states is None or self.plan.delta is not None:
-            return tuple(changed.get(table_id, read) for table_id, read in known.items())
-        return tuple(changed.values())
+        now = {one.attempt.state.table.id: one for one in states or ()}
+        if states is not None and not now.keys() <= known.keys():
+            known = {}  # new ones, all of them
+        found = []
+        for table_id in known or now:
+            if table_id in now and now[table_id].updates:
+                found.append(SourceRead(table_id, now[table_id].attempt.state.table.columns_version, snapshot))
+            else:
+                found.append(known[table_id])
+        return tuple(found)
 
     def _dropped_states(self, states: list[Written] | None) -> list[Update]:
-        """Old states that no new one takes the place of."""
+        """Old states that nothing takes the place of."""
         if states is None or self.plan.delta is not None or self.work.frontier is None:
             return []
-        replaced = {
+        kept = {one.attempt.state.table.id for one in states} | {
             update.old_table_id for one in states for update in one.updates if isinstance(update, SwapGeneration)
         }
         with self.lake.catalog() as catalog:
             head = catalog.head().id
-            old = [read.table_id for read in self.work.frontier.states if read.table_id not in replaced]
+            old = [read.table_id for read in self.work.frontier.states if read.table_id not in kept]
             return [DropTable(table_id) for table_id in old if catalog.table_by_id(table_id, head) is not None]
 
     def _old_table(self) -> int | None:
@@ -385,9 +333,3 @@ class _Carrying:
 def _spelled(type_: str) -> str:
     """A type as one of its spellings."""
     return exp.DataType.build(type_, dialect="duckdb").sql("duckdb", identify=True)
-
-
-def _require_found(found: int, expected: int) -> None:
-    if found != expected:
-        text = f"{expected} rows should have gone, {found} were found in the table"
-        raise Lost(Reason("ROWS_NOT_FOUND", text))

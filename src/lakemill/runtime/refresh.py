@@ -40,7 +40,8 @@ from lakemill.errors import (
 )
 from lakemill.runtime import recording
 from lakemill.runtime.analyse import analyse_again, shape_of
-from lakemill.runtime.carry import Lost, carry_out
+from lakemill.runtime.apply import Lost
+from lakemill.runtime.carry import carry_out
 from lakemill.runtime.claiming import claimed, holder
 from lakemill.runtime.declaring import declare
 from lakemill.runtime.window import STATE_LOST, Window, gone, look, states_fit, unchanged
@@ -359,7 +360,8 @@ class Refresh:
         """Expiry leaves what the next delta starts from, and the commit that holds the content."""
         assert self.frontier is not None  # noqa: S101  (without one it is a first load)
         own = self.frontier.version
-        positions = {read.table_id: read.commit for read in reads} | {own.table_id: own.commit}
+        positions = {read.table_id: read.commit for read in (*reads, *self.frontier.states)}
+        positions[own.table_id] = own.commit
         schema = self.lake.settings.lake.catalog_schema
         pins.move_positions(self.lake.conn, f"dynamic:{self.table.id}", positions, catalog_schema=schema)
 

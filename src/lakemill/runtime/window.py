@@ -93,6 +93,8 @@ class Window:
     lost: Reason | None = None
     """Why the past can't be used; None when it can."""
     states: tuple[StateWindow, ...] = ()
+    head: int = 0
+    """Up to which snapshot it was seen that nobody else wrote its table and its states."""
 
 
 def look(
@@ -126,9 +128,8 @@ def look(
                     lost = Reason(error.code, error.message, error.remedy or None)
             windows.append(window)
         states = _states(catalog, lake, frontier) if frontier is not None and lost is None else ()
-    if states is None:
-        return Window(tuple(windows), STATE_LOST)
-    return Window(tuple(windows), lost, states)
+        head = catalog.head().id
+    return Window(tuple(windows), STATE_LOST if states is None else lost, states or (), head)
 
 
 def states_fit(shape: Shape, window: Window) -> bool:
@@ -145,9 +146,8 @@ def _states(catalog: Catalog, lake: Lake, frontier: Frontier) -> tuple[StateWind
     found = []
     for read in frontier.states:
         table = catalog.table_by_id(read.table_id, head.id)
-        labels = catalog.labels(read.table_id, read.commit + 1, head.id)
-        told = len(labels.kinds) == head.id - read.commit
-        if table is None or not told or any(kinds & _FOREIGN for kinds in labels.kinds.values()):
+        kept = not gone(catalog, read.commit)
+        if table is None or not kept or not catalog.untouched(table.id, read.commit, head.id, _FOREIGN):
             return None
         found.append(StateWindow(table, scan_in(catalog, lake.front.stamps, table, head), read))
     return tuple(found)
@@ -284,10 +284,7 @@ def _own_table(catalog: Catalog, table: DynamicTable, frontier: Frontier) -> Rea
         return Reason("FOREIGN_WRITE", "somebody dropped its table")
     if QualifiedName(own.schema, own.name) != table.name:
         return Reason("FOREIGN_WRITE", "somebody renamed its table")
-    labels = catalog.labels(own.id, version.commit + 1, head.id)
-    if len(labels.kinds) != head.id - version.commit:
-        return Reason("FOREIGN_WRITE", "commits since its last refresh no longer say what they did")
-    if any(found & _FOREIGN for found in labels.kinds.values()):
+    if not catalog.untouched(own.id, version.commit, head.id, _FOREIGN):
         return Reason("FOREIGN_WRITE", "somebody else changed its table", "write to its sources instead")
     return None
 

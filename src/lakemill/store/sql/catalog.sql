@@ -18,6 +18,20 @@ SELECT snapshot_id, snapshot_time, schema_version, next_file_id FROM ducklake_sn
 SELECT snapshot_id, changes_made FROM ducklake_snapshot JOIN ducklake_snapshot_changes USING (snapshot_id)
 WHERE snapshot_id BETWEEN %(first)s AND %(last)s;
 
+-- name: written_since
+-- whether anything of a table is younger than a snapshot that is still kept: its files, deletes, columns or name. Rows in
+-- the catalog itself are not looked at: where there can be any, the answer is yes
+SELECT EXISTS (SELECT FROM ducklake_data_file WHERE table_id = %(table)s
+               AND (begin_snapshot > %(since)s OR end_snapshot > %(since)s))
+    OR EXISTS (SELECT FROM ducklake_delete_file WHERE table_id = %(table)s
+               AND (begin_snapshot > %(since)s OR end_snapshot > %(since)s))
+    OR EXISTS (SELECT FROM ducklake_column WHERE table_id = %(table)s
+               AND (begin_snapshot > %(since)s OR end_snapshot > %(since)s))
+    OR EXISTS (SELECT FROM ducklake_table WHERE table_id = %(table)s
+               AND (begin_snapshot > %(since)s OR end_snapshot > %(since)s))
+    OR EXISTS (SELECT FROM ducklake_inlined_data_tables WHERE table_id = %(table)s)
+    OR to_regclass('ducklake_inlined_delete_' || %(table)s) IS NOT NULL;
+
 -- name: written_by
 -- the snapshots between which a file was written, by the file ids they had given out
 SELECT 1 + coalesce((SELECT snapshot_id FROM ducklake_snapshot WHERE next_file_id <= %(file)s
