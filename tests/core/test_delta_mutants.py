@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from lakemill.core import algebra, delta
+from lakemill.core import algebra, as_sql, delta
 from lakemill.core.algebra import WEIGHT, Filter, Join, Node, Project, at, column, itself, names, scans, union_all
 from lakemill.core.joins import cluster, connected
 from tests.core.test_delta import QUERIES, check, fill, tree_of
@@ -29,8 +29,8 @@ def naive_join(self: Any, node: Join) -> Node:
 
 
 def equality_without_nulls(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = algebra.sql
-    for module in (algebra, delta):
+    right = as_sql.sql
+    for module in (as_sql, delta):
         monkeypatch.setattr(module, "sql", lambda node: right(node).replace("IS NOT DISTINCT FROM", "="))
 
 
