@@ -53,7 +53,13 @@ def to_spark(query: Expr, schema: Schema, views: Mapping[str, str] | None = None
 
 def output_types(query: Expr, schema: Schema) -> dict[str, str]:
     """The columns of a query, with the types that DuckDB gives them."""
-    return {name: str(type_) for name, type_ in _translated(query, schema)[1].items()}
+    return translated(query, schema)[1]
+
+
+def translated(query: Expr, schema: Schema) -> tuple[str, dict[str, str]]:
+    """Both of them, for those who read what they have run."""
+    text, columns = _translated(query, schema)
+    return text, {name: str(type_) for name, type_ in columns.items()}
 
 
 def _translated(query: Expr, schema: Schema, views: Mapping[str, str] | None = None) -> tuple[str, Columns]:

@@ -160,8 +160,8 @@ class Execution:
         if name in self._steps:
             query = sqlglot.parse_one(self._steps[name].sql, dialect="duckdb")
             self._begun.add(name)
-            frame = self._run(query)
-            self._types[self._prefix + name] = dialect.output_types(self._own(query), self._types)
+            text, self._types[self._prefix + name] = dialect.translated(self._own(query), self._types)
+            frame = self._spark.sql(text)
             if not name.endswith(_DERIVED):
                 frame = self._kept[name] = frame.persist()
             self._add(name, frame)
