@@ -18,7 +18,7 @@ from lakemill.core.algebra import WEIGHT
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome
 from lakemill.lake import duck
-from lakemill.runtime import carry, refresh, verify
+from lakemill.runtime import apply, carry, refresh, verify
 from lakemill.spark.execute import Execution
 from lakemill.store.history import RefreshRecord
 from tests.core.test_delta_mutants import equality_without_nulls, naive_join
@@ -74,9 +74,9 @@ def test_all_equal_rows_are_deleted(mill: Mill, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(carry.diffs, "candidates", lambda *_, **__: None)  # the way of many rows
     monkeypatch.setattr(carry.diffs, "located", all_equal)
     mill.tell("DELETE FROM d WHERE id = 1")
-    with pytest.raises(carry.Lost, match="1 rows should have gone, 8 were found"):
+    with pytest.raises(apply.Lost, match="1 rows should have gone, 8 were found"):
         refreshed(mill, "ks")
-    monkeypatch.setattr(carry, "_require_found", lambda found, expected: None)
+    monkeypatch.setattr(apply, "_require_found", lambda found, expected: None)
     mill.tell("DELETE FROM d WHERE id = 2")
     refreshed(mill, "ks")
     assert caught(mill, "ks")
