@@ -176,7 +176,7 @@ class _Carrying:
                 signed = execution.delta(self.plan.delta)
                 states = self.changed_states(stack, execution, self.plan.delta)
             else:
-                known = self.window.lost is None and self.work.frontier is not None
+                known = self.window.lost is None and len(self._wanted_states()) == len(self.window.states)
                 states = self.compared_states(stack, execution) if known else self.loaded_states(stack, execution)
                 signed = diffs.difference(self.whole(execution), own.frame(attempt.state.plan), table.columns)
             written = self._changed(stack, attempt, own, signed, needed)

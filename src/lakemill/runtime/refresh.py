@@ -251,7 +251,7 @@ class Refresh:
         """The plan, with the window that it stands on."""
         window = self._look()
         strict = self.table.definition.strict and not self.full
-        if strict and window.lost is not None and window.lost.code != "DEFINITION_CHANGED":
+        if strict and window.lost is not None and not self._declared_so(window.lost):
             raise StrictRefused(f"{window.lost.text}, and it is STRICT")
         if (window.lost is not None or self.frontier is None) and self._declared_again():
             window = replace(self._look(), lost=window.lost)
@@ -276,6 +276,11 @@ class Refresh:
             clock_moved=moved,
         )
         return plan, window
+
+    def _declared_so(self, lost: Reason) -> bool:
+        """Whether it was declared so that its past is of no use: by another query, or as one that has states now."""
+        had_states = self.frontier is not None and self.frontier.states
+        return lost.code == "DEFINITION_CHANGED" or (lost is STATE_LOST and not had_states)
 
     def _look(self) -> Window:
         """The window, and the query's shape over it, with the states that it should have."""

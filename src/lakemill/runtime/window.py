@@ -133,8 +133,10 @@ def look(
 
 
 def states_fit(shape: Shape, window: Window) -> bool:
-    """Whether the states that are there are those that the query's shape asks for."""
+    """Whether the states that are there are those that the query's shape asks for; where it asks for none, any are."""
     wanted = [] if isinstance(shape, NotIncremental) else states(shape)
+    if not wanted:
+        return True
     types = [source.types for source in window.sources]
     have = [[(name, parse(type_)) for name, type_ in state.types.items()] for state in window.states]
     return have == [[(name, parse(type_)) for name, type_ in column_types(state, types)] for state in wanted]
