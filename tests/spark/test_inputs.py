@@ -56,13 +56,12 @@ def test_deletes_updates_and_time_travel(story: Story) -> None:
 @pytest.mark.parametrize("crc_bits", [32, 1])
 def test_deletes_in_many_files(story: Story, monkeypatch: pytest.MonkeyPatch, case_files: int, crc_bits: int) -> None:
     """Few files and many find their words in two ways; files with one checksum are read apart."""
-    monkeypatch.setattr(positions, "_CASE_FILES", case_files)
-    if crc_bits == 1:
-        sums = positions.checksum
-        monkeypatch.setattr(positions, "CHECKSUM_OF_ROW", "crc32(_metadata.file_path) & 1")
-        for module in (positions, inputs):
+    sums = positions.checksum
+    for module in (positions, inputs):
+        monkeypatch.setattr(module, "CASE_FILES", case_files)
+        if crc_bits == 1:
             monkeypatch.setattr(module, "checksum", lambda spark, path: sums(spark, path) & 1)
-        monkeypatch.setattr(inputs, "CHECKSUM_OF_ROW", positions.CHECKSUM_OF_ROW)
+            monkeypatch.setattr(module, "CHECKSUM_OF_ROW", "crc32(_metadata.file_path) & 1")
     story.tell(
         "CREATE TABLE t (id INT, v INT)",
         *(f"INSERT INTO t SELECT i, {file} FROM range({60 + file * 2}) r(i)" for file in range(3)),
