@@ -67,6 +67,11 @@ class Step:
     def sql(self) -> str:
         return sql(self.tree)
 
+    @property
+    def gated(self) -> bool:
+        """Whether some of it must be evaluated only if another step has rows."""
+        return bool(_gates(self.tree))
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:

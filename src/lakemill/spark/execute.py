@@ -37,8 +37,8 @@ Leaf = Callable[[int, End, str | None], DataFrame]
 
 LEAST_BYTES = 4 << 20
 """Of a source: below, to ask for the range of the keys costs more than to read it all."""
-_DERIVED = "_b"
-"""The end of a state that costs next to nothing to derive from its delta: it is not kept."""
+_DERIVED = ("_delta", "_b")
+"""Ends of a state that cost next to nothing to derive from its merged groups: they are not kept."""
 _ORDERED_TYPES = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 
 
@@ -162,7 +162,7 @@ class Execution:
             self._begun.add(name)
             text, self._types[self._prefix + name] = dialect.translated(self._own(query), self._types)
             frame = self._spark.sql(text)
-            if not name.endswith(_DERIVED):
+            if not name.endswith(_DERIVED) or self._steps[name].gated:
                 frame = self._kept[name] = frame.persist()
             self._add(name, frame)
         else:
