@@ -2,7 +2,8 @@
 
 The whole is computed by Spark (as its own declarative pipelines do) and by DuckDB, in the same run and on the same
 snapshot; results are thrown away, while a refresh also writes and publishes. A thousandth of the orders changes: half
-come with their lines, half go. *Contiguous*: new keys at the end, the oldest go, as orders arrive; *uniform*: any keys.
+come with their lines, half go. *Contiguous*: new keys at the end, the oldest go, as orders arrive, which have been
+loaded in 60 parts; *uniform*: any keys.
 Every table is verified by DuckDB after every refresh. PostgreSQL is the embedded one with fsync on, as a user has it.
 """
 
@@ -34,7 +35,7 @@ from lakemill.store.embedded import EmbeddedPostgres
 from tests.fuzz.sandbox import extension
 
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
-FILES = 20
+FILES = 60
 NO_DATA = 200
 TARGETS = {1, 3, 5, 6, 12}
 

@@ -173,7 +173,8 @@ class _Carrying:
                 rows = sum(file.record_count for file in files)
                 return self.publish(Written(attempt, added, needed, (rows, 0)), None)
             if self.plan.delta is not None:
-                signed = execution.delta(self.plan.delta)
+                with self.work.phase("compute"):
+                    signed = execution.delta(self.plan.delta)
                 states = self.changed_states(stack, execution, self.plan.delta)
             else:
                 known = self.window.lost is None and len(self._wanted_states()) == len(self.window.states)

@@ -7,6 +7,7 @@ them all, which it does not do with far dates. A column in which NULL occurs tel
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import Column as Expr
@@ -19,6 +20,7 @@ ORDERED = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint
 Ends = tuple[tuple[Any, Any], ...] | None
 """Ranges, each with its smallest and its largest value; None where nothing can be said."""
 BUCKETS = 64
+DRIVER_KEYS = 10_000
 
 
 def ends_of(values: Sequence[Expr], rows: Expr | None = None) -> list[Expr]:
@@ -35,6 +37,22 @@ def read_ends(row: Sequence[Any]) -> list[Ends]:
     """What ``ends_of`` gave, value by value."""
     threes = [row[i : i + 3] for i in range(0, len(row), 3)]
     return [None if nulls else () if low is None else ((low, high),) for low, high, nulls in threes]
+
+
+def few_ends(frame: DataFrame, names: Sequence[str]) -> dict[str, Ends] | None:
+    """The ranges of columns that few rows have, as the driver finds them: one job; None where there are many rows."""
+    found = frame.select(*map(quote_spark, names)).coalesce(1).limit(DRIVER_KEYS + 1).toArrow()
+    if found.num_rows > DRIVER_KEYS:
+        return None
+    ends: dict[str, Ends] = {}
+    for name, values in zip(names, found.columns, strict=True):
+        keys = sorted(set(values.to_pylist())) if values.null_count == 0 else None
+        if keys is None:
+            ends[name] = None
+            continue
+        gaps = sorted((high - low for low, high in pairwise(keys)), reverse=True)
+        ends[name] = joined(((key, key) for key in keys), nearer=max(2, gaps[BUCKETS] if len(gaps) > BUCKETS else 2))
+    return ends
 
 
 def apart(frame: DataFrame, name: str, ends: Ends) -> Ends:

@@ -30,7 +30,7 @@ from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark
 from lakemill.core.sparksql import SparkQuery
 from lakemill.spark import types
-from lakemill.spark.ends import Ends, apart, ends_of, joined, read_ends, within
+from lakemill.spark.ends import Ends, apart, ends_of, few_ends, joined, read_ends, within
 
 Leaf = Callable[[int, End, str | None], DataFrame]
 """A source at an end, and a condition, in Spark SQL, on the rows that are needed."""
@@ -71,7 +71,6 @@ class Execution:
         self._begun: set[str] = set()
         self._kept: dict[str, DataFrame] = {}
         self._ends: dict[str, dict[str, Ends]] = {}
-        self._looked: set[tuple[str, str]] = set()
         self._uses: dict[tuple[int, End], list[Use]] = {}
 
     def __enter__(self) -> Execution:
@@ -199,12 +198,13 @@ class Execution:
         frame = self._kept[step]
         if step not in self._ends:
             ordered = [field.name for field in frame.schema.fields if isinstance(field.dataType, _ORDERED_TYPES)]
-            row = frame.agg(*ends_of([F.col(quote_spark(name)) for name in ordered])).collect()[0] if ordered else ()
-            self._ends[step] = dict(zip(ordered, read_ends(row), strict=True))
-        if (step, key) not in self._looked:
-            self._looked.add((step, key))
-            self._ends[step][key] = apart(frame, key, self._ends[step].get(key))
-        return self._ends[step][key]
+            few = few_ends(frame, ordered) if ordered else {}
+            if few is None:
+                row = frame.agg(*ends_of([F.col(quote_spark(name)) for name in ordered])).collect()[0]
+                found = dict(zip(ordered, read_ends(row), strict=True))
+                few = {name: apart(frame, name, ends) for name, ends in found.items()}
+            self._ends[step] = few
+        return self._ends[step].get(key)
 
     def _add(self, name: str, frame: DataFrame) -> None:
         frame.createOrReplaceTempView(self._prefix + name)

@@ -54,11 +54,12 @@ PROFILES: Mapping[str, str] = {
     "batch": "-XX:+UseParallelGC",
 }
 CONNECT_SECONDS = 10
-_ADAPTIVE = "spark.sql.adaptive.enabled"
+_ADAPTIVE, _SHUFFLE = "spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions"
 
 _session: SparkSession | None = None
 _applied: Settings | None = None
 _small_work = 0
+_partitions = ""
 _has_s3 = False
 _lock = threading.RLock()
 
@@ -101,12 +102,16 @@ def stop() -> None:
 def small_work(spark: SparkSession) -> Iterator[None]:
     """For the body, plans are not adapted while they run: that makes every stage a job, which costs more than it finds.
 
-    One setting for all threads: while one of them does small work, the others are not adapted either.
+    And rows are shuffled to few tasks. One setting for all threads: while one of them does small work, the others do
+    theirs so too.
     """
-    global _small_work
+    global _small_work, _partitions
     with _lock:
         _small_work += 1
-        spark.conf.set(_ADAPTIVE, "false")
+        if _small_work == 1:
+            _partitions = str(spark.conf.get(_SHUFFLE))
+            spark.conf.set(_ADAPTIVE, "false")
+            spark.conf.set(_SHUFFLE, "2")
     try:
         yield
     finally:
@@ -114,6 +119,7 @@ def small_work(spark: SparkSession) -> Iterator[None]:
             _small_work -= 1
             if _small_work == 0:
                 spark.conf.set(_ADAPTIVE, RUNTIME[_ADAPTIVE])
+                spark.conf.set(_SHUFFLE, _partitions)
 
 
 def launch_conf(settings: Settings) -> dict[str, str]:
