@@ -19,7 +19,7 @@ from tests.core.test_delta import tree_of
         (
             "SELECT r.id, s.w FROM r LEFT JOIN s ON r.k = s.k",
             {1},
-            {(0, "a"): {"k"}, (0, "b"): {"k"}, (1, "a"): {"k"}, (1, "b"): {"k"}},
+            {(0, "b"): {"k"}, (1, "a"): {"k"}, (1, "b"): {"k"}},
         ),
         (
             "SELECT a.k, b.v FROM (SELECT DISTINCT k FROM r) a JOIN r b ON a.k = b.v",

@@ -1,0 +1,106 @@
+"""Hidden states: what is kept beside a table, when it is used, and what happens when it can't be."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakemill.core.names import parse_name
+from lakemill.core.refresh import Action
+from lakemill.lake.listing import list_tables
+from lakemill.store import definitions, versions
+from tests.refresh.mill import Mill, counts, did, run
+
+pytestmark = pytest.mark.spark
+PARTS = (
+    "SELECT k, count(*) AS n, count(name) AS c, sum(id) AS t, avg(id) AS a, min(id) AS lo, max(name) AS hi"
+    " FROM r GROUP BY k"
+)
+
+
+def hidden(mill: Mill) -> list[str]:
+    found = mill.rows(
+        "FROM duckdb_tables() SELECT table_name WHERE database_name = 'lake' AND schema_name = '_lakemill'"
+    )
+    return sorted(name for (name,) in found)
+
+
+def states_of(mill: Mill, name: str) -> tuple[versions.SourceRead, ...]:
+    frontier = versions.frontier(mill.lake.conn, definitions.get(mill.lake.conn, parse_name(name)).id)
+    assert frontier is not None
+    return frontier.states
+
+
+def test_a_group_changes_by_what_is_added(mill: Mill) -> None:
+    mill.create("parts", PARTS)
+    mill.tell("INSERT INTO r VALUES (200, 3, 1, NULL), (200, 3, 1, NULL), (-7, NULL, 1, 'zz')")
+    record = mill.refresh("parts")
+    assert (did(record), counts(record)) == ((Action.MERGE, "MERGE"), (2, 1))
+    assert record.records_read is not None
+    assert record.records_read < 40, "the source is not read"
+    mill.tell("UPDATE r SET id = id + 1 WHERE id = 5", "DELETE FROM r WHERE k = 4")
+    assert counts(mill.refresh("parts")) == (1, 2)
+
+
+def test_a_group_that_lost_its_least_is_computed_anew(mill: Mill) -> None:
+    mill.create("parts", PARTS)
+    mill.tell("DELETE FROM r WHERE id = 13")  # of the group of 3, neither the least nor the largest
+    within = mill.refresh("parts")
+    mill.tell("DELETE FROM r WHERE id = 3")
+    least = mill.refresh("parts")
+    assert [did(record)[0] for record in (within, least)] == [Action.MERGE, Action.MERGE]
+    assert (within.records_read or 0) < (least.records_read or 0), "only then is the source read"
+    assert mill.rows("SELECT lo FROM parts WHERE k = 3") == [(23,)]
+
+
+def test_everything_over_groups_is_computed_from_the_state(mill: Mill) -> None:
+    mill.create("total", "SELECT count(*) AS n, sum(id) AS t, max(k) AS z FROM r")
+    mill.create("best", "SELECT k, sum(id) AS t FROM r GROUP BY k ORDER BY t DESC, k LIMIT 3")
+    mill.create("missing", "SELECT k FROM s WHERE k NOT IN (SELECT k FROM r WHERE id > 3)")
+    for change in ("DELETE FROM r WHERE k IN (2, 9)", "INSERT INTO r VALUES (60, NULL, 1, NULL)", "DELETE FROM r"):
+        mill.tell(change)
+        for name in ("total", "best", "missing"):
+            assert mill.refresh(name).action is Action.MERGE, (change, name)
+
+
+def test_what_computes_nothing_new_makes_no_snapshot(mill: Mill) -> None:
+    mill.create("parts", PARTS)
+    head = mill.lake.snapshot().id
+    assert counts(mill.refresh("parts", full=True)) == (0, 0)
+    assert mill.lake.snapshot().id == head
+
+
+def test_states_are_ours(mill: Mill) -> None:
+    mill.create("parts", PARTS)
+    (name,) = hidden(mill)
+    listed = list_tables(mill.lake.conn, mill.lake.settings.lake.catalog_schema, mill.lake.snapshot().id)
+    assert [found.name for found in listed] == ["parts", "r", "s"]
+    mill.tell(f"DELETE FROM _lakemill.{name} WHERE key0 = 3")
+    assert did(mill.refresh("parts"))[0] is Action.NO_DATA, "its content is right as it is"
+    mill.tell("INSERT INTO r VALUES (70, 3, 1, 'x')")
+    assert did(mill.refresh("parts")) == (Action.REINITIALIZE, "STATE_LOST")
+    mill.tell("INSERT INTO r VALUES (71, 3, 1, 'x')")
+    assert did(mill.refresh("parts"))[0] is Action.MERGE
+    run(mill, "DROP DYNAMIC TABLE parts")
+    assert hidden(mill) == []
+
+
+def test_a_mode_without_states_and_back(mill: Mill) -> None:
+    mill.create("parts", PARTS, "STRICT = TRUE CARDINALITY_THRESHOLD = 1")
+    run(mill, "ALTER DYNAMIC TABLE parts SET REFRESH_MODE = FULL")
+    mill.tell("INSERT INTO r VALUES (70, 3, 1, 'x')")
+    assert did(mill.refresh("parts"))[0] is Action.FULL
+    assert (states_of(mill, "parts"), hidden(mill)) == ((), [])
+    run(mill, "ALTER DYNAMIC TABLE parts SET REFRESH_MODE = INCREMENTAL")
+    mill.tell("INSERT INTO r VALUES (71, 3, 1, 'x')")
+    assert did(mill.refresh("parts")) == (Action.REINITIALIZE, "STATE_LOST")
+    mill.tell("INSERT INTO r VALUES (72, 3, 1, 'x')")
+    assert did(mill.refresh("parts"))[0] is Action.MERGE
+
+
+def test_a_quiet_table_outlives_the_snapshots_after_it(mill: Mill) -> None:
+    mill.create("parts", PARTS)
+    mill.tell(*(f"INSERT INTO s VALUES ({i}, {i})" for i in range(3)))
+    gone = mill.lake.snapshot().id - 1  # its label goes with it
+    mill.tell(f"CALL ducklake_expire_snapshots('lake', versions => [{gone}])")
+    mill.tell("INSERT INTO r VALUES (70, 3, 1, 'x')")
+    assert did(mill.refresh("parts"))[0] is Action.MERGE
