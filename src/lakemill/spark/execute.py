@@ -25,6 +25,7 @@ from lakemill.core.algebra import WEIGHT, End, Node, Stored, at
 from lakemill.core.as_sql import leaf, sql
 from lakemill.core.clock import NOW, bound, with_parameter
 from lakemill.core.delta import Delta, Step
+from lakemill.core.ducktypes import numeric, parse
 from lakemill.core.ranges import Use, uses
 from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark
@@ -184,9 +185,10 @@ class Execution:
             return None
         known = [{own: self._range(step, key) for own, step, key in use} for use in found]
         needed: dict[str, Ends] = {}
+        types = self._types[self._prefix + leaf(number, end)]
         for own in known[0]:
             ranges = [ends.get(own) for ends in known]
-            if None not in ranges:
+            if None not in ranges and _is_number(types[own]):  # a text would be read as a number, or fail to be
                 needed[own] = joined(pair for ends in ranges for pair in ends or ())
         return within(needed)
 
@@ -217,6 +219,11 @@ class Execution:
         if weighed:
             values.append(F.col(f"__c{len(columns)}").cast("bigint").alias(WEIGHT))
         return named.select(*values)
+
+
+def _is_number(type_: str) -> bool:
+    found = parse(type_)
+    return found is not None and numeric(found)
 
 
 def _instant(time: datetime | None) -> exp.Expr:
