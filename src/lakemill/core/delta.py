@@ -54,6 +54,7 @@ from lakemill.core.as_sql import sql
 from lakemill.core.clock import bound
 from lakemill.core.joins import cluster, connected, is_connected
 from lakemill.core.merge import merged
+from lakemill.core.state import EXTREMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,10 @@ def derive(query: Node, changed: frozenset[int]) -> Delta:
     deriving = _Deriving(changed, frozenset(state.source for state in kept))
     touched = [state for state in kept if deriving.touches(state)]
     for state in touched:  # each after those that it is computed from, and before all that reads it
-        signed = deriving.delta(state.child.child)
+        rows = state.child.child
+        signed = deriving.delta(rows)
+        if _computed(rows) and any(part.kind in EXTREMES for part in state.parts):
+            signed = consolidated(signed, names(rows))  # a row that comes and goes in two terms was never there
         deriving.steps += [Step(name, tree) for name, tree in merged(state, signed, restrict)]
     tree = consolidated(deriving.delta(query), names(query))
     numbers = tuple(state.source for state in touched)
@@ -290,10 +294,10 @@ def _meet(one: Node, other: Node, conditions: Sequence[Expr]) -> bool:
 
 
 def _computed(node: Node) -> bool:
-    """Whether a node's delta can hold rows that cancel: those of an operator that was evaluated at both ends."""
+    """Whether a node's delta can hold rows that cancel: those of several terms, or of something at both ends."""
     if isinstance(node, Scan):
         return False
-    if isinstance(node, Filter | Project | Unnest):
+    if isinstance(node, Filter | Project | Unnest) and not timely(node):
         return _computed(node.child)
     return True
 
