@@ -91,6 +91,8 @@ QUERIES = {
     "extremes over a self join": "SELECT a.k, max(b.v) AS z, min(a.id + b.id) AS m FROM r a JOIN r b ON a.k = b.k"
     " GROUP BY a.k",
     "extremes over a join": "SELECT min(r.v + s.w) AS m, max(s.w) AS z, count(*) AS n FROM r JOIN s ON r.k = s.k",
+    "extremes with a row of constants": "SELECT k, max(v) AS m FROM (SELECT k, v FROM r UNION ALL SELECT 1, 3)"
+    " GROUP BY k",
     "extremes under a clock": "SELECT k, min(v) AS m FROM r WHERE t > now() - INTERVAL 2 DAY GROUP BY k",
     "extremes over a union": "SELECT k, min(v) AS m FROM"
     " (SELECT r.k, v FROM r JOIN s ON r.k = s.k UNION ALL SELECT k, w FROM s) GROUP BY k",

@@ -62,6 +62,20 @@ def test_everything_over_groups_is_computed_from_the_state(mill: Mill) -> None:
             assert mill.refresh(name).action is Action.MERGE, (change, name)
 
 
+def test_extremes_of_rows_that_were_never_there(mill: Mill) -> None:
+    mill.create("low", "SELECT s.w, min(r.id) AS lo, max(r.id) AS hi FROM r JOIN s ON r.k = s.k GROUP BY s.w")
+    mill.tell("INSERT INTO r VALUES (-5, 3, 1, 'x'), (500, 3, 1, 'x')", "DELETE FROM s WHERE k = 3")
+    assert mill.refresh("low").action is Action.MERGE
+
+
+def test_an_average_of_decimals_is_rounded_once(mill: Mill) -> None:
+    mill.tell("CREATE TABLE d (k INTEGER, x DECIMAL(5, 2))", "INSERT INTO d VALUES (1, 0.1), (1, 0.2), (2, 5)")
+    mill.create("enough", "SELECT k, avg(x) AS a FROM d GROUP BY k HAVING avg(x) >= 0.2")
+    mill.tell("INSERT INTO d VALUES (1, 0.3)")
+    assert mill.refresh("enough").action is Action.MERGE
+    assert mill.rows("SELECT a FROM enough WHERE k = 1") == [(0.2,)]
+
+
 def test_what_computes_nothing_new_makes_no_snapshot(mill: Mill) -> None:
     mill.create("parts", PARTS)
     head = mill.lake.snapshot().id
@@ -90,6 +104,8 @@ def test_a_mode_without_states_and_back(mill: Mill) -> None:
     mill.tell("INSERT INTO r VALUES (70, 3, 1, 'x')")
     assert did(mill.refresh("parts"))[0] is Action.FULL
     assert (states_of(mill, "parts"), hidden(mill)) == ((), [])
+    mill.tell("DELETE FROM r WHERE id = 70")
+    assert did(mill.refresh("parts"))[0] is Action.FULL, "and stays so"
     run(mill, "ALTER DYNAMIC TABLE parts SET REFRESH_MODE = INCREMENTAL")
     mill.tell("INSERT INTO r VALUES (71, 3, 1, 'x')")
     assert did(mill.refresh("parts")) == (Action.REINITIALIZE, "STATE_LOST")

@@ -53,17 +53,24 @@ def whole_sum(call: Call, value: Value, distinct: str) -> str:
         value = Value(cast_sql(value.sql, t.INTEGER), t.INTEGER)
     if value.type == t.NULL or not t.integer(value.type):
         raise call.refuse(f"sum of {value.type}", "sum numbers")
-    wide = value.type.name in ("BIGINT", "UINTEGER", "UBIGINT", "HUGEINT")
-    return f"sum({distinct}{cast_sql(value.sql, t.decimal(20, 0)) if wide else value.sql}){OVER}"
+    width = {"BIGINT": 20, "UINTEGER": 20, "UBIGINT": 20, "HUGEINT": t.MOST_DIGITS}.get(value.type.name)
+    return f"sum({distinct}{cast_sql(value.sql, t.decimal(width, 0)) if width else value.sql}){OVER}"
 
 
 def _avg(call: Call) -> Value:
-    """DuckDB's is a DOUBLE of an exact sum, Spark's a rounded decimal or a sum of DOUBLEs."""
+    """DuckDB's is a DOUBLE of an exact sum, Spark's a rounded decimal or a sum of DOUBLEs.
+
+    Of decimals DuckDB divides the digits, without their point, by the count and ten to the scale: rounded once.
+    """
     value, distinct = _argument(call), _distinct(call)
     if t.floating(value.type):
         return Value(f"avg({distinct}{cast_sql(value.sql, t.DOUBLE)}){OVER}", t.DOUBLE)
+    count = f"count({distinct}{value.sql}){OVER}"
+    if value.type.name == "DECIMAL" and value.type.scale:
+        digits = f"replace(CAST(sum({distinct}{value.sql}){OVER} AS STRING), '.', '')"
+        return Value(f"try_divide(CAST({digits} AS DOUBLE), {count} * 1e{value.type.scale}D)", t.DOUBLE)
     total = f"sum({distinct}{value.sql}){OVER}" if value.type.name == "DECIMAL" else whole_sum(call, value, distinct)
-    return Value(f"try_divide({cast_sql(total, t.DOUBLE)}, count({distinct}{value.sql}){OVER})", t.DOUBLE)
+    return Value(f"try_divide({cast_sql(total, t.DOUBLE)}, {count})", t.DOUBLE)
 
 
 def _extreme(function: str) -> Rule:

@@ -31,7 +31,6 @@ from lakemill.core.algebra import (
     SetOp,
     Stored,
     Unnest,
-    Values,
     Window,
     at,
     children,
@@ -322,8 +321,6 @@ def restrict(node: Node, keys: Keys, step: str, *, exact: bool = True) -> Node:
         return restrict(child, keys, step, exact=exact)
 
     match node:
-        case Values():
-            return node
         case Filter(child=child):
             return replace(node, child=inner(child, keys))
         case Project(child=child, columns=columns):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from lakemill.core import dialect
 from lakemill.core import ducktypes as t
@@ -104,7 +105,7 @@ def _types_of(child: Node, columns: Sequence[tuple[str, Expr]], types: Types) ->
     text = sql(Project(computed(child), tuple(columns)))
     try:
         found = dialect.output_types(sqlglot.parse_one(text, dialect="duckdb"), schema)
-    except UnsupportedSql:
+    except (UnsupportedSql, SqlglotError):
         return None
     parsed = {name: t.parse(found[name]) for name, _ in columns}
     return {name: type_ for name, type_ in parsed.items() if type_ is not None} if None not in parsed.values() else None
@@ -150,6 +151,11 @@ def _value(
     value: Expr = exp.cast(total, result)
     if isinstance(function, exp.Avg):
         value = exp.Div(this=exp.cast(total, "DOUBLE"), expression=count, typed=False, safe=True)
+        if type_.scale:  # as core/aggregates does, because DuckDB does: digits without their point, rounded once
+            point, nothing = exp.Literal.string("."), exp.Literal.string("")
+            digits = exp.func("replace", exp.cast(total.copy(), "VARCHAR"), point, nothing)
+            ten = exp.Mul(this=count.copy(), expression=exp.cast(exp.Literal.number(f"1e{type_.scale}"), "DOUBLE"))
+            value = exp.Div(this=exp.cast(digits, "DOUBLE"), expression=exp.paren(ten), typed=False, safe=True)
     return exp.Case(ifs=[exp.If(this=exp.GT(this=count.copy(), expression=_ZERO.copy()), true=value)])
 
 

@@ -301,10 +301,9 @@ class _Carrying:
         """The states as this publish leaves them, in the order of their numbers."""
         known = {read.table_id: read for read in self.work.frontier.states} if self.work.frontier else {}
         now = {one.attempt.state.table.id: one for one in states or ()}
-        if states is not None and not now.keys() <= known.keys():
-            known = {}  # new ones, all of them
+        touched = states is None or self.plan.delta is not None  # then others stay as they are
         found = []
-        for table_id in known or now:
+        for table_id in known if touched else now:
             if table_id in now and now[table_id].updates:
                 found.append(SourceRead(table_id, now[table_id].attempt.state.table.columns_version, snapshot))
             else:

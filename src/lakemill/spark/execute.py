@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import cast
 
 import sqlglot
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as t
@@ -243,4 +244,5 @@ def counted_jobs(spark: SparkSession, group: str) -> Iterator[Callable[[], int |
     try:
         yield lambda: len(context.statusTracker().getJobIdsForGroup(group))
     finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
+        with suppress(OSError, Py4JError):  # a JVM that is gone counts nothing, and its loss is being told
+            context.setLocalProperty("spark.jobGroup.id", None)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
@@ -142,6 +142,8 @@ def explained_write() -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as error:  # the JVM's own errors, such as those of S3, come as the second
         raise _explained(error) from error
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise EngineLost("Spark's JVM is gone", remedy="start this process again") from error
 
 
 _IN_A_QUERY = "LAKEMILL_VALUE: "

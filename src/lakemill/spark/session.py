@@ -15,10 +15,12 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from py4j.protocol import Py4JError
 
 from lakemill.errors import BadSettings, EngineLost, MissingPart
 from lakemill.settings import Settings
@@ -59,7 +61,7 @@ _ADAPTIVE, _SHUFFLE = "spark.sql.adaptive.enabled", "spark.sql.shuffle.partition
 _session: SparkSession | None = None
 _applied: Settings | None = None
 _small_work = 0
-_partitions = ""
+_before: dict[str, str] = {}
 _has_s3 = False
 _lock = threading.RLock()
 
@@ -105,11 +107,11 @@ def small_work(spark: SparkSession) -> Iterator[None]:
     And rows are shuffled to few tasks. One setting for all threads: while one of them does small work, the others do
     theirs so too.
     """
-    global _small_work, _partitions
+    global _small_work, _before
     with _lock:
         _small_work += 1
         if _small_work == 1:
-            _partitions = str(spark.conf.get(_SHUFFLE))
+            _before = {name: str(spark.conf.get(name)) for name in (_ADAPTIVE, _SHUFFLE)}
             spark.conf.set(_ADAPTIVE, "false")
             spark.conf.set(_SHUFFLE, "2")
     try:
@@ -118,8 +120,9 @@ def small_work(spark: SparkSession) -> Iterator[None]:
         with _lock:
             _small_work -= 1
             if _small_work == 0:
-                spark.conf.set(_ADAPTIVE, RUNTIME[_ADAPTIVE])
-                spark.conf.set(_SHUFFLE, _partitions)
+                with suppress(OSError, Py4JError):  # a JVM that is gone needs no settings, and its loss is being told
+                    for name, value in _before.items():
+                        spark.conf.set(name, value)
 
 
 def launch_conf(settings: Settings) -> dict[str, str]:
@@ -250,4 +253,7 @@ def _apply(session: SparkSession, settings: Settings) -> None:
 def _alive(session: Any) -> bool:
     if hasattr(session, "is_stopped"):  # Spark Connect
         return not session.is_stopped
-    return session.sparkContext._jsc is not None and not session.sparkContext._jsc.sc().isStopped()
+    try:
+        return session.sparkContext._jsc is not None and not session.sparkContext._jsc.sc().isStopped()
+    except (OSError, Py4JError) as error:
+        raise EngineLost("Spark's JVM is gone", remedy="start this process again") from error
