@@ -99,7 +99,7 @@ def test_states_are_ours(mill: Mill) -> None:
 
 
 def test_a_mode_without_states_and_back(mill: Mill) -> None:
-    mill.create("parts", PARTS, "STRICT = TRUE CARDINALITY_THRESHOLD = 1")
+    mill.create("parts", PARTS)
     run(mill, "ALTER DYNAMIC TABLE parts SET REFRESH_MODE = FULL")
     mill.tell("INSERT INTO r VALUES (70, 3, 1, 'x')")
     assert did(mill.refresh("parts"))[0] is Action.FULL
