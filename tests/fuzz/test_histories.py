@@ -72,3 +72,21 @@ def test_a_flush_by_stock_alone_forgets_when_a_row_died(postgres: str, tmp_path:
             if states and read_rows(it.reader, "t", states["t"].columns, at) != states["t"].rows
         }
         assert wrong == set(range(died, again))
+
+
+def test_a_commit_by_stock_alone_takes_the_id_of_an_expired_snapshot(postgres: str, tmp_path: Path) -> None:
+    """A DELETE that began before that snapshot commits into the past (stock 20250)."""
+    with machine(3, "expired", postgres, tmp_path) as it:
+        slow, quick = (writer.connection for writer in it.writers[:2])
+        quick.execute("CREATE TABLE t AS SELECT i::INTEGER AS id FROM range(500) r(i)")
+        quick.execute("CREATE TABLE o (id INTEGER)")
+        slow.execute("BEGIN")
+        slow.execute("DELETE FROM t WHERE id < 100")
+        quick.execute("INSERT INTO o VALUES (2)")
+        taken = it.box.head()
+        quick.execute("INSERT INTO o VALUES (3)")
+        head = it.box.head()
+        quick.execute(f"CALL ducklake_expire_snapshots('lake', versions => [{taken}])")
+        assert taken not in it.box.readable()
+        slow.execute("COMMIT")
+        assert (it.box.head(), taken in it.box.readable()) == (head, True)
