@@ -18,7 +18,7 @@ from tests.conftest import make_lakes
 from tests.core.test_delta_tpch import CHANGES, TABLES
 from tests.fuzz.sandbox import extension
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]  # 22 tables with their states, twice
 REASONS = dict.fromkeys(range(1, 23), "MERGE") | {2: "TOP_WITHOUT_KEY"}
 """What each refresh does, or why it computes the query whole; whoever changes a line here has changed its cost."""
 
