@@ -23,7 +23,8 @@ from tests.conftest import make_lakes
 from tests.core.test_delta import SCHEMA
 from tests.core.test_delta_matrix import ONE_COPY, START
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]  # the rules alone go through the whole matrix in CI: tests/core/test_delta_matrix.py
+# in CI the rules alone go through the whole matrix: tests/core/test_delta_matrix.py
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TABLES = {
     "unnested": "SELECT id, v + 1 AS v, e FROM r, UNNEST(l) AS t(e) WHERE v > 0",
