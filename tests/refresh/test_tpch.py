@@ -18,7 +18,8 @@ from tests.conftest import make_lakes
 from tests.core.test_delta_tpch import CHANGES, TABLES
 from tests.fuzz.sandbox import extension
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]  # 22 tables with their states, twice
+# 22 tables with their states, loaded and refreshed: too long for CI as it is
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 REASONS = dict.fromkeys(range(1, 23), "MERGE") | {2: "TOP_WITHOUT_KEY"}
 """What each refresh does, or why it computes the query whole; whoever changes a line here has changed its cost."""
 
