@@ -217,20 +217,25 @@ def test_a_creation_that_fails_leaves_what_somebody_else_loaded(mill: Mill, monk
 
 
 # ---------------------------------------------------------------- unanswered
+def unanswered(monkeypatch: pytest.MonkeyPatch, published: bool) -> None:
+    """Whoever publishes gets no answer, whether it was published or not."""
+    publish = Publisher.publish
+
+    def lost(self: Publisher, *arguments: Any) -> Any:
+        if published:
+            publish(self, *arguments)
+        raise OutcomeUnknown("no answer")
+
+    monkeypatch.setattr(Publisher, "publish", lost)
+
+
 @pytest.mark.parametrize("published", [True, False])
 def test_a_publish_without_an_answer_is_recorded_as_what_it_was(
     mill: Mill, monkeypatch: pytest.MonkeyPatch, published: bool
 ) -> None:
     mill.create("copy", "SELECT id FROM r")
     mill.tell("INSERT INTO r VALUES (77, 1, 1, 'x')")
-    publish = Publisher.publish
-
-    def unanswered(self: Publisher, *arguments: Any) -> Any:
-        if published:
-            publish(self, *arguments)
-        raise OutcomeUnknown("no answer")
-
-    monkeypatch.setattr(Publisher, "publish", unanswered)
+    unanswered(monkeypatch, published)
     record = mill.refresh("copy")
     assert history.history(mill.lake.conn, most=1)[0] == record
     if published:
@@ -249,17 +254,11 @@ def test_what_can_not_be_settled_is_found_out_by_the_next_refresh(
 ) -> None:
     mill.create("copy", "SELECT id FROM r")
     mill.tell("INSERT INTO r VALUES (77, 1, 1, 'x')")
-    publish = Publisher.publish
-
-    def unanswered(self: Publisher, *arguments: Any) -> Any:
-        if published:
-            publish(self, *arguments)
-        raise OutcomeUnknown("no answer")
 
     def unreachable(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("no answer")
 
-    monkeypatch.setattr(Publisher, "publish", unanswered)
+    unanswered(monkeypatch, published)
     monkeypatch.setattr(recording.db, "connect", unreachable)
     record = mill.refresh("copy")
     assert (record.outcome, record.error_code) == (Outcome.FAILED, "OUTCOME_UNKNOWN")

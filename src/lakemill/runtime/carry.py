@@ -39,7 +39,7 @@ from lakemill.core.state import column_types
 from lakemill.errors import UnknownTable
 from lakemill.runtime.apply import applied
 from lakemill.runtime.fill import Filling, new_table, state_name
-from lakemill.runtime.window import SourceWindow, Window, narrowed, plan_leaf
+from lakemill.runtime.window import SourceWindow, StateWindow, Window, narrowed, plan_leaf
 from lakemill.runtime.write import Writing, diff_of, writing
 from lakemill.spark import diff as diffs
 from lakemill.spark.execute import Execution, counted_jobs
@@ -138,7 +138,7 @@ class _Carrying:
         """All states, computed from the sources and compared with what is kept: what is equal is not written."""
         found = []
         for state, kept in zip(self._wanted_states(), self.window.states, strict=True):
-            own = self.lake.table(f"{kept.table.schema}.{kept.table.name}")
+            own = self._table_of(kept)
             attempt = stack.enter_context(writing(own, changes=True))
             columns = attempt.state.table.columns
             with self.work.phase("compute"):
@@ -152,6 +152,9 @@ class _Carrying:
     def _wanted_states(self) -> list[Stored]:
         shape = self.work.shape
         return [] if isinstance(shape, NotIncremental) else states(shape)
+
+    def _table_of(self, state: StateWindow) -> Table:
+        return self.lake.table(state.table.full_name)
 
     def _filled(self, filling: Filling, frame: DataFrame, old: int | None) -> Written:
         files = filling.attempt.files(frame)
@@ -183,12 +186,12 @@ class _Carrying:
             written = self._changed(stack, attempt, own, signed, needed)
         return self.publish(written, states)
 
-    def changed_states(self, stack: ExitStack, execution: Execution, delta: Delta) -> list[Written] | None:
-        """The states that the delta touches; None where there are none to change."""
+    def changed_states(self, stack: ExitStack, execution: Execution, delta: Delta) -> list[Written]:
+        """The states that the delta touches."""
         found = []
         for number in delta.merged:
             state = self.window.states[number - len(self.window.sources)]
-            own = self.lake.table(f"{state.table.schema}.{state.table.name}")
+            own = self._table_of(state)
             attempt = stack.enter_context(writing(own, changes=True))
             needed = attempt.requirements(Purpose.EQUATION, self.window.head)
             signed = execution.state_delta(number, attempt.state.table.columns)
@@ -231,7 +234,7 @@ class _Carrying:
     def _leaf(self, number: int, end: End, where: str | None) -> DataFrame:
         if number >= len(self.window.sources):
             state = self.window.states[number - len(self.window.sources)]
-            own = self.lake.table(f"{state.table.schema}.{state.table.name}")
+            own = self._table_of(state)
             plan = own.plan_scan(state.scan.b, where) if where else state.scan
             self.reads.append(plan)
             return own.frame(plan, where)

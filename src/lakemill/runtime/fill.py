@@ -7,17 +7,16 @@ publish leaves neither table nor files behind.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakemill.core.names import QualifiedName, quote
 from lakemill.core.scan import ReadPlan, TableAt
-from lakemill.errors import LakemillError, OutcomeUnknown
 from lakemill.lake.duck import LAKE
 from lakemill.lake.tables import Generation, abandon, abandon_all, build_generation
 from lakemill.lake.target import read_target
-from lakemill.runtime.write import State, Writing
+from lakemill.runtime.write import State, Writing, leaving_nothing
 from lakemill.spark.outputs import writer_path
 from lakemill.spark.types import no_rows, shown_schema
 from lakemill.store.definitions import OutputColumn
@@ -75,14 +74,5 @@ def new_table(
         target = read_target(lake.conn, generation.table)
         state = State(snapshot, generation.table, target, ReadPlan(generation.table, None, snapshot.id, ()))
     attempt = Writing(lake, state)
-    try:
+    with leaving_nothing(attempt, lambda: abandon(lake.duck, generation)):
         yield Filling(generation, attempt)
-    except OutcomeUnknown:
-        raise
-    except BaseException as error:
-        if isinstance(error, LakemillError) or not attempt.publishing:
-            with suppress(LakemillError, OSError):
-                attempt.storage.remove(attempt.staged)
-            with suppress(LakemillError):
-                abandon(lake.duck, generation)
-        raise

@@ -81,6 +81,8 @@ class Writing:
     state: State
     staged: list[str] = field(default_factory=list)
     publishing: bool = False
+    older: dict[int, set[int]] = field(default_factory=dict)
+    """Positions that were deleted before, of the data files that were asked about."""
 
     @property
     def storage(self) -> StagingStorage:
@@ -234,11 +236,11 @@ def older_positions(attempt: Writing, file_ids: Collection[int]) -> dict[int, se
     older = [read.file for read in attempt.state.plan.deletes if read.file.data_file_id in file_ids]
     if sum(file.positions for file in older) > DRIVER_POSITIONS:
         return None
-    found: dict[int, set[int]] = {}
     for file in older:
-        rows = attempt.lake.sql("SELECT pos FROM read_parquet(?)", [file.path]).fetchall()
-        found[file.data_file_id] = {position for (position,) in rows}
-    return found
+        if file.data_file_id not in attempt.older:
+            rows = attempt.lake.sql("SELECT pos FROM read_parquet(?)", [file.path]).fetchall()
+            attempt.older[file.data_file_id] = {position for (position,) in rows}
+    return {file.data_file_id: attempt.older[file.data_file_id] for file in older}
 
 
 def _with_older(
@@ -273,8 +275,15 @@ def writing(table: Table, *, changes: bool = False) -> Iterator[Writing]:
     With ``changes`` it holds no inlined rows or deletes, because what is taken out is named by file and position.
     """
     attempt = Writing(table.lake, _files_only(table) if changes else _state(table, planned=False))
-    try:
+    with leaving_nothing(attempt):
         yield attempt
+
+
+@contextmanager
+def leaving_nothing(attempt: Writing, also: Callable[[], None] | None = None) -> Iterator[None]:
+    """What was staged is removed when the body fails, and ``also`` is done, unless it is or may be published."""
+    try:
+        yield
     except OutcomeUnknown:
         raise
     except BaseException as error:
@@ -282,6 +291,9 @@ def writing(table: Table, *, changes: bool = False) -> Iterator[Writing]:
         if isinstance(error, LakemillError) or not attempt.publishing:
             with suppress(LakemillError, OSError):  # the failure itself matters more; upkeep removes orphans
                 attempt.storage.remove(attempt.staged)
+            if also is not None:
+                with suppress(LakemillError):
+                    also()
         raise
 
 

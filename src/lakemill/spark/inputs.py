@@ -96,10 +96,8 @@ def _rows(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table], extr
     frames = [_read_kind(spark, plan, kind, files, extra) for kind, files in _kinds(spark, plan).items()]
     frames += [_inlined_frame(spark, plan, table, extra) for table in inlined]
     if not frames:
-        # not createDataFrame([]): that starts Python workers for a frame without rows
-        fields = [(column.name, types.shown(column)) for column in plan.table.columns]
-        fields += [(name, t.LongType()) for name in extra]
-        return spark.range(0).select(*(F.lit(None).cast(type_).alias(name) for name, type_ in fields))
+        ours = [t.StructField(name, t.LongType()) for name in extra]
+        return types.no_rows(spark, t.StructType([*types.shown_schema(plan.table.columns).fields, *ours]))
     result = frames[0]
     for frame in frames[1:]:
         result = result.unionAll(frame)
