@@ -140,6 +140,23 @@ def test_columns_come_and_go(story: Story) -> None:
     story.check()
 
 
+def test_a_nested_field_that_has_the_old_name_of_another(story: Story) -> None:
+    story.tell(
+        "CREATE TABLE t (id INT, s STRUCT(x INT, y VARCHAR, u UUID), l STRUCT(x INT)[], p STRUCT(q STRUCT(x INT)))",
+        "INSERT INTO t SELECT i, {'x': i, 'y': 'y', 'u': uuid()}, [{'x': i}], {'q': {'x': i}} FROM range(5) r(i)",
+        "INSERT INTO t VALUES (9, NULL, NULL, NULL)",
+    )
+    story.tell(
+        "ALTER TABLE t RENAME COLUMN s.x TO a",
+        "ALTER TABLE t RENAME COLUMN s.y TO x",
+        "ALTER TABLE t ADD COLUMN s.y DOUBLE",
+        "ALTER TABLE t RENAME COLUMN p.q.x TO y",
+        "ALTER TABLE t ADD COLUMN p.q.x VARCHAR",
+        "INSERT INTO t SELECT 7, {'a': 1, 'x': 'x', 'u': uuid(), 'y': 0.5}, [], {'q': {'y': 1, 'x': 'x'}}",
+    )
+    story.check_scans()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "value"),
     [

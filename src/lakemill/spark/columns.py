@@ -48,11 +48,11 @@ def by_id(
     values: list[str | Expr] = []
     for column in columns:
         metadata: dict[str, object] = {types.FIELD_ID: column.id}
-        name = f"__f{column.id}"
+        name = types.by_id_name(column)
         if column.id in older:
             held = replace(column, type=older[column.id])
-            fields.append(t.StructField(name, types.stored(held, ids=True), True, metadata))
-            values.append(_show(F.col(name), held).cast(types.shown(column)))
+            fields.append(t.StructField(name, types.stored(held, ids=True, named=False), True, metadata))
+            values.append(_show(_named(name, held), held).cast(types.shown(column)))
             continue
         default = stored_default(column)
         if absent is not None and default is not None and filled_by_us(column):
@@ -62,13 +62,23 @@ def by_id(
             default = None
         if default is not None:
             metadata |= {"EXISTS_DEFAULT": default, "CURRENT_DEFAULT": default}
-        fields.append(t.StructField(name, types.stored(column, ids=True), True, metadata))
-        values.append(_show(F.col(name), column) if converts(column) else name)
+        fields.append(t.StructField(name, types.stored(column, ids=True, named=False), True, metadata))
+        values.append(_show(_named(name, column), column) if converts(column) or _has_struct(column) else name)
     if stamped:
         fields.append(t.StructField(STAMP, t.LongType(), True, {types.FIELD_ID: SNAPSHOT_FIELD}))
     if row_ids:
         fields.append(t.StructField(OWN_ROW_ID, t.LongType(), True, {types.FIELD_ID: ROW_ID_FIELD}))
     return t.StructType(fields), values
+
+
+def _named(name: str, column: Column) -> Expr:
+    """What was read under names of ours, with the table's: a cast goes by place."""
+    value = F.col(name)
+    return value.cast(types.stored(column, ids=False)) if _has_struct(column) else value
+
+
+def _has_struct(column: Column) -> bool:
+    return column.type == "struct" or any(_has_struct(child) for child in column.children)
 
 
 def by_name(

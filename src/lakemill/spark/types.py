@@ -36,22 +36,36 @@ def scalar(text: str) -> t.DataType:
     return _SIMPLE[text]
 
 
-def stored(column: Column, *, ids: bool) -> t.DataType:
-    """The type that the Parquet reader is told; with ``ids``, struct fields carry their field ids."""
+def stored(column: Column, *, ids: bool, named: bool = True) -> t.DataType:
+    """The type that the Parquet reader or writer is told; with ``ids``, struct fields carry their field ids.
+
+    Without ``named`` they are named after their ids: the reader pairs a struct's fields by name before it does by id,
+    and a field may have the name that another one has in an older file.
+    """
     match column.type:
         case "struct":
             return t.StructType(
                 [
-                    t.StructField(c.name, stored(c, ids=ids), True, {FIELD_ID: c.id} if ids else {})
+                    t.StructField(
+                        c.name if named else by_id_name(c),
+                        stored(c, ids=ids, named=named),
+                        True,
+                        {FIELD_ID: c.id} if ids else {},
+                    )
                     for c in column.children
                 ]
             )
         case "list":
-            return t.ArrayType(stored(column.children[0], ids=ids), True)
+            return t.ArrayType(stored(column.children[0], ids=ids, named=named), True)
         case "map":
             key, value = column.children
-            return t.MapType(stored(key, ids=ids), stored(value, ids=ids), True)
+            return t.MapType(stored(key, ids=ids, named=named), stored(value, ids=ids, named=named), True)
     return scalar(stored_type(column))
+
+
+def by_id_name(column: Column) -> str:
+    """A name that no column of an older file has."""
+    return f"__f{column.id}"
 
 
 def shown(column: Column) -> t.DataType:
