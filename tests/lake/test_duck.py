@@ -23,6 +23,13 @@ def test_attaches_the_lake_in_utc_and_with_patience(lake: Any) -> None:
         assert connection.execute("SELECT current_setting('threads')").fetchone() == (2,)
 
 
+def test_a_user_can_not_load_what_nobody_signed(lake: Any) -> None:
+    with lake.duck() as connection:
+        assert connection.execute("SELECT current_setting('allow_unsigned_extensions')").fetchone() == (False,)
+        with pytest.raises(duck.duckdb.Error, match="while database is running"):
+            connection.execute("SET allow_unsigned_extensions = true")
+
+
 def test_files_are_where_the_settings_say(lake: Any) -> None:
     with lake.duck() as connection:
         connection.execute("CREATE TABLE t AS SELECT 1 AS a")
