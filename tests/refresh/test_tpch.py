@@ -18,8 +18,7 @@ from tests.conftest import make_lakes
 from tests.core.test_delta_tpch import CHANGES, TABLES
 from tests.fuzz.sandbox import extension
 
-# 22 tables with their states, loaded and refreshed: too long for CI as it is
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]  # 22 tables with their states, loaded and refreshed twice
 REASONS = dict.fromkeys(range(1, 23), "MERGE") | {2: "TOP_WITHOUT_KEY"}
 """What each refresh does, or why it computes the query whole; whoever changes a line here has changed its cost."""
 
@@ -29,7 +28,7 @@ def lake(postgres: str, spark_session: Any, tmp_path_factory: pytest.TempPathFac
     folder: Path = tmp_path_factory.mktemp("tpch")
     with make_lakes(postgres, folder) as make, lakemill.open(make().settings) as lake:
         with duckdb.connect() as source:
-            source.execute(f"LOAD {extension('tpch')}; SET threads = 1; CALL dbgen(sf = 0.005)")
+            source.execute(f"LOAD {extension('tpch')}; SET threads = 1; CALL dbgen(sf = 0.01)")
             for name in TABLES:
                 source.execute(f"COPY {name} TO '{folder / name}.parquet'")
         for name in TABLES:
@@ -50,14 +49,17 @@ def test_all_of_them_are_right_after_every_step(lake: lakemill.Lake) -> None:
         dynamic.create(lake, parse_definition(f"CREATE DYNAMIC TABLE q{number} TARGET_LAG = '1 minute' AS {text}"))
         names.append(parse_name(f"q{number}"))
     judge(lake, names)
-    for statement in CHANGES.strip().split(";"):
-        if statement.strip():
+    changes = [statement for statement in CHANGES.split(";") if statement.strip()]
+    orders = [statement for statement in changes if "orders" in statement or "lineitem" in statement]
+    for step in (orders, [statement for statement in changes if statement not in orders]):
+        for statement in step:
             lake.sql(statement)
-    records = refresh.refresh(lake, names)
-    assert [record for record in records if record.outcome is not Outcome.SUCCEEDED] == []
-    judge(lake, names)
-    reasons = {int(record.name.name[1:]): (record.reason or "").split(":")[0] for record in records}
-    assert reasons == REASONS
+        records = refresh.refresh(lake, names)
+        assert [record for record in records if record.outcome is not Outcome.SUCCEEDED] == []
+        judge(lake, names)
+        reasons = {int(record.name.name[1:]): (record.reason or "").split(":")[0] for record in records}
+        assert {number: told for number, told in reasons.items() if told not in ("NO_CHANGE", REASONS[number])} == {}
+        assert len([told for told in reasons.values() if told != "NO_CHANGE"]) > 10
 
 
 def judge(lake: lakemill.Lake, names: list[Any]) -> None:

@@ -82,7 +82,7 @@ class Execution:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for frame in self._kept.values():
-            frame.unpersist()
+            _forget(frame)
         for name in self._views:
             self._spark.catalog.dropTempView(self._prefix + name)
 
@@ -101,7 +101,7 @@ class Execution:
 
     def _is_empty(self, step: str) -> bool:
         self._need(step)
-        return not self._kept[step].take(1)
+        return self._kept[step].count() == 0  # not take(1): what it leaves uncomputed costs a job of its own
 
     def state_delta(self, number: int, columns: Sequence[Column]) -> DataFrame:
         """The signed rows of a state, after ``delta``."""
@@ -164,7 +164,7 @@ class Execution:
             text, self._types[self._prefix + name] = dialect.translated(self._own(query), self._types)
             frame = self._spark.sql(text)
             if not name.endswith(_DERIVED) or self._steps[name].gated:
-                frame = self._kept[name] = frame.persist()
+                frame = self._kept[name] = _keep(frame)
             self._add(name, frame)
         else:
             source, _, end = name.removeprefix("source").partition("_")
@@ -174,7 +174,7 @@ class Execution:
                 return
             frame = self._leaves(number, at_end, needed)
             if at_end == "delta" and len(self._uses.get((number, at_end), ())) > 1:
-                frame = self._kept[name] = frame.persist()  # files in which rows were deleted are read once
+                frame = self._kept[name] = _keep(frame)  # files in which rows were deleted are read once
             self._add(name, frame)
 
     def _needed(self, number: int, end: End) -> str | None:
@@ -220,6 +220,22 @@ class Execution:
         if weighed:
             values.append(F.col(f"__c{len(columns)}").cast("bigint").alias(WEIGHT))
         return named.select(*values)
+
+
+def _keep(frame: DataFrame) -> DataFrame:
+    """The frame, computed once, by whoever asks first.
+
+    Not persist(): a plan over kept frames would hold their plans, and those over it theirs; steps build on steps, and
+    Spark walks and prints such a plan in time that grows with the number of ways through it.
+    """
+    return frame.localCheckpoint(eager=False)
+
+
+def _forget(frame: DataFrame) -> None:
+    """Free what is kept; by itself Spark would wait for its garbage collector, as it does on Connect."""
+    if type(frame).__module__ == "pyspark.sql.classic.dataframe":
+        with suppress(OSError, Py4JError):  # a JVM that is gone holds nothing, and its loss is being told
+            frame._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
 def _is_number(type_: str) -> bool:

@@ -56,7 +56,11 @@ PROFILES: Mapping[str, str] = {
     "batch": "-XX:+UseParallelGC",
 }
 CONNECT_SECONDS = 10
-_ADAPTIVE, _SHUFFLE = "spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions"
+SMALL_WORK: Mapping[str, str] = {
+    "spark.sql.adaptive.enabled": "false",  # it makes every stage a job, which costs more than it finds
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",  # to compile a stage takes longer than to run it
+}
 
 _session: SparkSession | None = None
 _applied: Settings | None = None
@@ -102,18 +106,17 @@ def stop() -> None:
 
 @contextmanager
 def small_work(spark: SparkSession) -> Iterator[None]:
-    """For the body, plans are not adapted while they run: that makes every stage a job, which costs more than it finds.
+    """For the body, Spark is set for what takes longer to prepare than to do.
 
-    And rows are shuffled to few tasks. One setting for all threads: while one of them does small work, the others do
-    theirs so too.
+    One setting for all threads: while one of them does small work, the others do theirs so too.
     """
     global _small_work, _before
     with _lock:
         _small_work += 1
         if _small_work == 1:
-            _before = {name: str(spark.conf.get(name)) for name in (_ADAPTIVE, _SHUFFLE)}
-            spark.conf.set(_ADAPTIVE, "false")
-            spark.conf.set(_SHUFFLE, "2")
+            _before = {name: str(spark.conf.get(name)) for name in SMALL_WORK}
+            for name, value in SMALL_WORK.items():
+                spark.conf.set(name, value)
     try:
         yield
     finally:
@@ -136,6 +139,9 @@ def launch_conf(settings: Settings) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"{PROFILES[spark.profile]} {logging}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # a list of finished queries is kept without a UI too, and each holds its plan as text
+        "spark.sql.ui.retainedExecutions": "50",
+        "spark.sql.ui.explainMode": "simple",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "lakemill-warehouse"),  # made only when used
     }
