@@ -137,7 +137,7 @@ def _kept_rows(spark: SparkSession, groups: Sequence[Group], columns: Sequence[C
     row_id = F.coalesce(F.col(OWN_ROW_ID), F.col("__row_id_start") + F.col(_INDEX))
     stamp = F.when(F.col("__partial"), F.coalesce(F.col(STAMP), F.col("__begin"))).otherwise(F.col("__begin"))
     frame = frame.withColumns({_ROW_ID: row_id, STAMP: stamp})
-    names = [f"__f{column.id}" for column in columns]
+    names = [types.by_id_name(column) for column in columns]
     place = [_GROUP, _ORDER, _INDEX, _ROW_ID, STAMP]
     if not any(source.deleted for source in sources):
         return frame.select(*names, *place, F.lit(None).cast("bigint").alias(_AT))
@@ -190,7 +190,7 @@ def _deletes(spark: SparkSession, groups: Sequence[Group]) -> DataFrame:
 def _order(sort: Sequence[SortKey]) -> list[Expr]:
     keys = []
     for key in sort:
-        value = F.col(f"__f{key.column.id}")
+        value = F.col(types.by_id_name(key.column))
         if key.ascending:
             keys.append(value.asc_nulls_first() if key.nulls_first else value.asc_nulls_last())
         else:
@@ -212,7 +212,8 @@ def _write(
     rows = _kept_rows(spark, groups, columns).repartition(len(groups), _GROUP)
     rows = rows.sortWithinPartitions(_GROUP, *_order(sort))
     internal = ((_ROW_ID, ROW_ID_NAME, ROW_ID_FIELD), (STAMP, SNAPSHOT_NAME, SNAPSHOT_FIELD))
-    out = [F.col(f"__f{c.id}").alias(c.name, metadata={types.FIELD_ID: c.id}) for c in columns]
+    named = [F.col(types.by_id_name(c)).cast(types.stored(c, ids=True)) for c in columns]  # a struct's fields, too
+    out = [value.alias(c.name, metadata={types.FIELD_ID: c.id}) for value, c in zip(named, columns, strict=True)]
     out += [F.col(name).alias(known, metadata={types.FIELD_ID: field_id}) for name, known, field_id in internal]
     options = {**write_options(target.options), "maxRecordsPerFile": "0"}
     laid = rows.select(*out, F.col(_GROUP))
