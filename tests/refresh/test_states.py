@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lakemill.core import top
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action
 from lakemill.lake.listing import list_tables
@@ -60,6 +61,28 @@ def test_everything_over_groups_is_computed_from_the_state(mill: Mill) -> None:
         mill.tell(change)
         for name in ("total", "best", "missing"):
             assert mill.refresh(name).action is Action.MERGE, (change, name)
+
+
+def test_the_first_rows_of_an_order(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top, "SPARE", 2)  # the state begins with 8 rows, of which 3 are needed
+    mill.create("last", "SELECT id, k, name FROM r ORDER BY id DESC LIMIT 3")
+    mill.create("first", "SELECT k FROM r ORDER BY name DESC NULLS LAST, id LIMIT 2 OFFSET 1")
+    read = {}
+    for why, change in {
+        "beyond": "DELETE FROM r WHERE id < 3",
+        "on top": "INSERT INTO r VALUES (900, 1, 1, 'z'), (900, 1, 1, 'z'), (901, NULL, 1, NULL)",
+        "one of two": "DELETE FROM r WHERE id IN (901, 39)",
+        "too many": "DELETE FROM r WHERE id >= 20",
+        "all": "DELETE FROM r",
+        "again": "INSERT INTO r VALUES (1, 1, 1, NULL)",
+    }.items():
+        mill.tell(change)
+        for name in ("last", "first"):
+            record = mill.refresh(name)
+            assert record.action is Action.MERGE, (why, name)
+            read[why, name] = record.records_read or 0
+    assert read["on top", "last"] < 25, "the source is not read"
+    assert read["too many", "last"] > read["one of two", "last"], "only then is it"
 
 
 def test_extremes_of_rows_that_were_never_there(mill: Mill) -> None:

@@ -19,7 +19,7 @@ from tests.core.test_delta_tpch import CHANGES, TABLES
 from tests.fuzz.sandbox import extension
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1200)]  # 22 tables with their states, loaded and refreshed twice
-REASONS = dict.fromkeys(range(1, 23), "MERGE") | {2: "TOP_WITHOUT_KEY"}
+REASONS = dict.fromkeys(range(1, 23), "MERGE")
 """What each refresh does, or why it computes the query whole; whoever changes a line here has changed its cost."""
 
 

@@ -150,12 +150,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Groups that are kept in a table of ours, a state, which the trees of a delta scan as a source of that number.
+    """Groups, or first rows, that are kept in a table of ours, a state: the trees of a delta scan it by its number.
 
-    ``child`` computes it. ``columns``: our name → its name in the state; the keys, then the parts.
+    ``child`` computes it. ``columns``: our name → its name in the state; of groups the keys, then the parts.
     """
 
-    child: Aggregate
+    child: Aggregate | Top
     parts: tuple[Part, ...]
     source: int
     columns: tuple[tuple[str, str], ...]

@@ -30,6 +30,7 @@ from lakemill.core.algebra import (
     Scan,
     SetOp,
     Stored,
+    Top,
     Unnest,
     Window,
     at,
@@ -54,6 +55,7 @@ from lakemill.core.clock import bound
 from lakemill.core.joins import cluster, connected, is_connected
 from lakemill.core.merge import merged
 from lakemill.core.state import EXTREMES
+from lakemill.core.top import merged_top
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,8 @@ def derive(query: Node, changed: frozenset[int]) -> Delta:
         signed = deriving.delta(rows)
         if _computed(rows) and any(part.kind in EXTREMES for part in state.parts):
             signed = consolidated(signed, names(rows))  # a row that comes and goes in two terms was never there
-        deriving.steps += [Step(name, tree) for name, tree in merged(state, signed, restrict)]
+        found = merged_top(state, signed) if isinstance(state.child, Top) else merged(state, signed, restrict)
+        deriving.steps += [Step(name, tree) for name, tree in found]
     tree = consolidated(deriving.delta(query), names(query))
     numbers = tuple(state.source for state in touched)
     moved = changed | frozenset(numbers)

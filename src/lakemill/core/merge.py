@@ -49,13 +49,14 @@ def merged(state: Stored, signed: Node, restrict: Restricting) -> list[tuple[str
     *touched*: what they add to each group. *merged*: those groups, as they were and as they are. *hurt*: keys of groups
     whose extremes are not known from that.
     """
-    return _Merging(state, restrict).steps(signed)
+    assert isinstance(state.child, Aggregate)  # noqa: S101  (whoever calls has looked)
+    return _Merging(state, state.child, restrict).steps(signed)
 
 
 class _Merging:
-    def __init__(self, state: Stored, restrict: Restricting) -> None:
-        self.state, self.restrict = state, restrict
-        self.keys = state.columns[: len(state.child.keys)]
+    def __init__(self, state: Stored, groups: Aggregate, restrict: Restricting) -> None:
+        self.state, self.child, self.restrict = state, groups, restrict
+        self.keys = state.columns[: len(groups.keys)]
         self.parts = [(part, own) for part, (_, own) in zip(state.parts, state.columns[len(self.keys) :], strict=True)]
         self.touched, self.merged, self.hurt = (
             f"source{state.source}_{name}" for name in ("touched", "merged", "hurt")
@@ -100,7 +101,7 @@ class _Merging:
                 added += [(f"{side}_{own}", function(this=_of(part.value, sign))) for side, sign in _SIDES]
             else:
                 added.append((own, _added(part)))
-        groups = Aggregate(Unnest(signed, "__copy", copies), self.state.child.keys, tuple(added))
+        groups = Aggregate(Unnest(signed, "__copy", copies), self.child.keys, tuple(added))
         some = [
             exp.NEQ(this=column(name), expression=_ZERO.copy())
             if isinstance(value, exp.Cast)
@@ -180,7 +181,7 @@ class _Merging:
 
     def _anew(self) -> Node:
         """The hurt groups from the sources."""
-        groups: Node = self.state.child
+        groups: Node = self.child
         if self.keys:
             wanted = tuple((column(name), own) for name, own in self.keys)
             groups = self.restrict(groups, wanted, self.hurt)

@@ -113,7 +113,11 @@ _WHOLE = {
     "Clock": Reason(
         "CLOCK_IN_A_VALUE", "the time is in a value, so every row changes with it", "ask for the time in WHERE only"
     ),
-    "Top": Reason("TOP_WITHOUT_KEY", "ORDER BY … LIMIT depends on all rows", "rank within a PARTITION BY and QUALIFY"),
+    "Top": Reason(
+        "TOP_WITHOUT_KEY",
+        "no state can hold so many rows of an order, or rows of such types",
+        "limit it to fewer rows, of plain types",
+    ),
 }
 
 

@@ -157,6 +157,7 @@ class Block:
     scope: Scope = field(default_factory=dict)
 
     def build(self) -> Node:
+        hidden = self._show_order()
         select = self.select
         for clause in ("laterals", "sample", "connect", "match", "windows", "kind", "pivots", "cluster", "sort"):
             if select.args.get(clause):
@@ -179,7 +180,25 @@ class Block:
         node, values = self._unnests(node, parts[: len(items)])
         out = tuple((self.builder.fresh(name), value) for (name, _), value in zip(items, values, strict=True))
         node = Project(node, out)
-        return self._distinct_and_top(node, [name for name, _ in items])
+        node = self._distinct_and_top(node, [name for name, _ in items])
+        return Project(node, itself(names(node)[:-hidden])) if hidden else node
+
+    def _show_order(self) -> int:
+        """Show what ORDER BY … LIMIT asks for and the SELECT list does not have, behind it; how many values."""
+        order, given = self.select.args.get("order"), self.select.args.get
+        if order is None or not (given("limit") or given("offset")) or given("distinct"):
+            return 0
+        self.select = self.select.copy()
+        shown = {item.alias_or_name: item.unalias() for item in self.select.expressions}
+        items = self.select.args["order"].expressions
+        hidden = [item for item in items if not isinstance(item.this, exp.Column) or item.this.table]
+        for number, item in enumerate(hidden):
+            value = item.this.transform(
+                lambda one: shown.get(one.name, one) if isinstance(one, exp.Column) and not one.table else one
+            )
+            self.select.append("expressions", exp.alias_(exp.paren(value), f"__order{number}"))
+            item.set("this", column(f"__order{number}"))
+        return len(hidden)
 
     def within(self, select: exp.Select) -> Block:
         """A subquery's block, which sees this one's columns."""
@@ -365,7 +384,7 @@ class Block:
         if order is not None and (self.select.args.get("limit") or self.select.args.get("offset")):
             for item in order.expressions:
                 if any(found.table for found in item.find_all(exp.Column)):
-                    raise NotIncremental("ORDER_BY_HIDDEN", "order by columns of the SELECT list", item)
+                    raise NotIncremental("ORDER_BY_HIDDEN", "DISTINCT: order by columns of the SELECT list", item)
         return self.builder.top(self.select, node, dict(zip(given, names(node), strict=True)))
 
 

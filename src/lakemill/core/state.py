@@ -1,14 +1,15 @@
-"""Hidden state: groups of which a table of ours keeps exact sums, counts and extremes, so that a delta is only added.
+"""Hidden state: what a table of ours keeps of groups, or of an order, so that a delta is only added to it.
 
 An aggregate of counts, sums and averages over exact types changes by what its changed rows add to it; a minimum or a
 maximum does, unless the row that had it goes. ``keep`` finds such aggregates in a tree and puts ``Stored`` in their
 place: the parts of each group, with the aggregate's own values computed from them. ``core/merge`` is the rule of
-``delta`` for it. Floats are never added to: the order in which they are summed shows in their last bits.
+``delta`` for it. Floats are never added to: the order in which they are summed shows in their last bits. The first rows
+of an order are kept, too; their rule is ``core/top``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sqlglot
@@ -24,6 +25,7 @@ from lakemill.core.algebra import (
     Part,
     Project,
     Stored,
+    Top,
     column,
     computed,
     itself,
@@ -33,6 +35,7 @@ from lakemill.core.algebra import (
     timely,
 )
 from lakemill.core.as_sql import leaf, sql
+from lakemill.core.top import held, shown, total_order
 from lakemill.errors import UnsupportedSql
 
 Types = Sequence[Mapping[str, str]]
@@ -42,6 +45,8 @@ _KEYS = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "VARC
     "TIMESTAMPTZ",
 }
 """Types of which equal values are written alike, and which Spark stores as it shows them."""
+_FLOATS = {"FLOAT", "DOUBLE"}
+"""Not to be added up, nor to be told apart by their bits; but they can be put in order, and shown."""
 _ZERO = exp.Literal.number(0)
 EXTREMES: Mapping[str, type[exp.AggFunc]] = {"min": exp.Min, "max": exp.Max}
 
@@ -53,9 +58,10 @@ def keep(tree: Node, types: Types) -> Node:
 
 def column_types(state: Stored, types: Types) -> tuple[tuple[str, str], ...]:
     """The columns of a state's table, with DuckDB's types."""
-    keys = _types_of(state.child.child, state.child.keys, types)
-    assert keys is not None  # noqa: S101  (else there were no state)
-    found = [str(keys[name]) for name, _ in state.child.keys] + [part.type for part in state.parts]
+    plain = state.child.keys if isinstance(state.child, Aggregate) else itself(names(state.child))
+    known = _types_of(state.child.child, plain, types)
+    assert known is not None  # noqa: S101  (else there were no state)
+    found = [str(known[name]) for name, _ in plain] + [part.type for part in state.parts]
     return tuple((own, type_) for (_, own), type_ in zip(state.columns, found, strict=True))
 
 
@@ -66,7 +72,27 @@ class _Keeping:
 
     def node(self, node: Node) -> Node:
         below = rebuilt(node, self.node)
-        return self._stored(below) or below if isinstance(below, Aggregate) else below
+        match below:
+            case Aggregate():
+                return self._stored(below) or below
+            case Top():
+                return self._first_rows(below) or below
+        return below
+
+    def _first_rows(self, node: Top) -> Node | None:
+        """The start of an order: what is shown is taken from a state that holds more of it."""
+        rows = shown(node.limit, node.offset)
+        if rows is None or timely(node) or not scans(node):
+            return None
+        known = _types_of(node.child, itself(names(node)), self.types)
+        if known is None or any(type_.name not in _KEYS | _FLOATS | {"HUGEINT"} for type_ in known.values()):
+            return None
+        wide = {name for name, type_ in known.items() if type_.name == "HUGEINT"}
+        order = total_order(node.order, names(node))
+        number, self.next = self.next, self.next + 1
+        own = tuple((name, f"column{i}") for i, name in enumerate(names(node)))
+        more = Top(_cast(node.child, wide, "DECIMAL(38, 0)"), order, exp.Literal.number(held(rows)), None)
+        return _cast(replace(node, child=Stored(more, (), number, own), order=order), wide, "HUGEINT")
 
     def _stored(self, node: Aggregate) -> Node | None:
         if timely(node) or not scans(node):
@@ -95,6 +121,14 @@ class _Keeping:
         inner = replace(node, values=tuple((part.name, _whole(part)) for part in parts.values()))
         state = Stored(inner, tuple(parts.values()), number, tuple(zip(names(inner), own, strict=True)))
         return Project(state, (*itself(name for name, _ in node.keys), *values))
+
+
+def _cast(node: Node, columns: Collection[str], type_: str) -> Node:
+    """The node with these columns in another type."""
+    if not columns:
+        return node
+    as_it_is = dict(itself(names(node)))
+    return Project(node, tuple((n, exp.cast(v, type_) if n in columns else v) for n, v in as_it_is.items()))
 
 
 def _types_of(child: Node, columns: Sequence[tuple[str, Expr]], types: Types) -> dict[str, t.Type] | None:
