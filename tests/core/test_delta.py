@@ -21,8 +21,9 @@ from lakemill.core.delta import derive
 from lakemill.core.narrow import used_columns
 from lakemill.core.query import build, qualified
 from lakemill.core.shape import NotIncremental, Volatile
-from lakemill.core.state import Types, column_types, keep
+from lakemill.core.state import column_types, keep
 from lakemill.core.top import shown_by
+from lakemill.core.widen import Types, widened
 
 SCHEMA = {
     "main": {
@@ -67,6 +68,14 @@ QUERIES = {
     "correlated not in": "SELECT id FROM r WHERE v NOT IN (SELECT w FROM s WHERE s.k = r.k)",
     "rollup": "SELECT k, v, count(*) AS n FROM r GROUP BY ROLLUP (k, v)",
     "cube": "SELECT k, v, sum(id) AS n FROM r GROUP BY CUBE (k, v)",
+    "rollup of nothing": "SELECT k FROM r GROUP BY ROLLUP (k, v)",
+    "global aggregate that nobody sees": "SELECT r.id FROM r CROSS JOIN (SELECT count(*) AS n FROM s) AS q",
+    "window over a cube": "SELECT count(*) OVER (PARTITION BY k || 'x') AS n FROM"
+    " (SELECT name AS k FROM r GROUP BY CUBE (t, name)) GROUP BY k",
+    "sides of different widths": "SELECT CAST(x AS VARCHAR) AS c, count(*) AS n FROM"
+    " (SELECT k AS x FROM r UNION ALL SELECT w + 0.5 FROM s) GROUP BY c",
+    "having over using": "SELECT count(*) AS n FROM r FULL JOIN s USING (k) GROUP BY v HAVING sum(k) > 1",
+    "qualify over using": "SELECT v FROM r JOIN s USING (k) QUALIFY rank() OVER (PARTITION BY k ORDER BY v) = 1",
     "grouping sets": "SELECT k, v, name, count(*) AS n FROM r GROUP BY GROUPING SETS ((k), (k, v)), name",
     "exists or": "SELECT id FROM r WHERE v > 3 OR EXISTS (SELECT 1 FROM s WHERE s.k = r.k AND s.w > 2)",
     "not exists or": "SELECT id FROM r WHERE v > 3 OR NOT EXISTS (SELECT 1 FROM s WHERE s.k = r.k)",
@@ -84,6 +93,8 @@ QUERIES = {
     "group by expression": "SELECT k % 2 AS odd, count(DISTINCT v) AS n, median(v) AS m FROM r GROUP BY odd",
     "group by all": "SELECT k, v, count(*) FROM r GROUP BY ALL",
     "group by without keys in select": "SELECT count(*) AS n FROM r GROUP BY k",
+    "filter by a key": "SELECT k, count(*) FILTER (WHERE k > 1) AS n, sum(count(*)) FILTER (WHERE k > 1) OVER"
+    " (PARTITION BY v) AS t FROM r GROUP BY k, v",
     "having": "SELECT k, sum(v) AS t FROM r GROUP BY k HAVING count(*) > 1 AND sum(v) > 3",
     "filtered aggregate": "SELECT k, sum(v) FILTER (WHERE v > 2) AS t FROM r GROUP BY k",
     "ordered list": "SELECT k, list(v ORDER BY v, id) AS vs, string_agg(name, ',' ORDER BY name) AS ns FROM r"
@@ -150,6 +161,9 @@ WHOLE = {
     "now in a join condition",
     "rollup",
     "cube",
+    "rollup of nothing",
+    "global aggregate that nobody sees",
+    "window over a cube",
     "theta left join",
     "global aggregate",
     "global over group",
@@ -163,7 +177,7 @@ WHOLE = {
 
 
 def tree_of(query: str) -> Node:
-    return build(qualified(query, SCHEMA), SOURCES, COLUMNS)
+    return widened(build(qualified(query, SCHEMA), SOURCES, COLUMNS), TYPES)
 
 
 def some(rng: Random, high: int) -> str:

@@ -54,6 +54,8 @@ def sql(node: Node) -> str:
         case Join(kind=kind, left=left, right=right, on=on):
             return f"SELECT * FROM {_inner(left, 'l')} {kind.upper()} JOIN {_inner(right, 'r')} ON {_text(on)}"
         case Aggregate(child=child, keys=keys, values=values):
+            if not keys and not values:  # of no columns, and still one row
+                return f"SELECT count(*) AS one FROM {_inner(child)}"
             grouped = f" GROUP BY {_list(_text(value) for _, value in keys)}" if keys else ""
             return f"SELECT {_items((*keys, *values))} FROM {_inner(child)}{grouped}"
         case Window(child=child, values=values):

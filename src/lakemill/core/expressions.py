@@ -28,6 +28,27 @@ def spelled(query: Expr) -> Expr:
     return query.transform(change)
 
 
+def merged(query: Expr) -> Expr:
+    """The query with columns of USING written out in HAVING and QUALIFY, where sqlglot leaves them as they are."""
+    for select in query.find_all(exp.Select):
+        start = select.args.get("from_")
+        sources = [start.this.alias_or_name] if start is not None else []
+        shared: dict[str, list[str]] = {}
+        for join in select.args.get("joins") or ():
+            for name in (found.name for found in join.args.get("using") or ()):
+                known = shared.get(name) or (sources if len(sources) == 1 else [])
+                if known and join.kind not in ("SEMI", "ANTI"):
+                    shared[name] = [*known, join.alias_or_name]
+            sources.append(join.alias_or_name)
+        parts = [part for clause in ("having", "qualify") if (part := select.args.get(clause)) is not None]
+        for found in [found for part in parts for found in part.find_all(exp.Column)]:
+            own = not found.table and found.find_ancestor(exp.Query) is select
+            if own and found.name in shared and found.name not in select.named_selects:
+                first, *others = (exp.column(found.name, table=table) for table in shared[found.name])
+                found.replace(exp.Coalesce(this=first, expressions=others))
+    return query
+
+
 def aggregates_in(expression: Expr) -> list[Expr]:
     """Aggregate functions that are not window functions."""
     within = expression.find_ancestor(exp.Query)
@@ -69,12 +90,13 @@ def replace_parts(expression: Expr, keys: Sequence[tuple[str, Expr]]) -> Expr:
         name = texts.get(part.sql())
         return column(name) if name is not None else part
 
-    return transform(expression.copy(), change, exp.AggFunc, exp.Query)
+    return transform(expression.copy(), change, exp.AggFunc, exp.Filter, exp.WithinGroup, exp.Query)
 
 
 def transform(expression: Expr, change: Callable[[Expr], Expr], *stop: type[Expr]) -> Expr:
-    """Replace parts from the top down; nothing inside ``stop`` or inside what was replaced."""
-    if isinstance(expression, stop) and not isinstance(expression.parent, exp.Window):
+    """Replace parts from the top down; nothing inside ``stop``, but for windows, or inside what was replaced."""
+    above = expression.parent.parent if isinstance(expression.parent, exp.Filter) else expression.parent
+    if isinstance(expression, stop) and not isinstance(above, exp.Window):
         return expression
     changed = change(expression)
     if changed is not expression:

@@ -9,14 +9,11 @@ of an order are kept, too; their rule is ``core/top``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
-from lakemill.core import dialect
 from lakemill.core import ducktypes as t
 from lakemill.core.algebra import (
     Aggregate,
@@ -27,19 +24,15 @@ from lakemill.core.algebra import (
     Stored,
     Top,
     column,
-    computed,
     itself,
     names,
     rebuilt,
     scans,
     timely,
 )
-from lakemill.core.as_sql import leaf, sql
 from lakemill.core.top import held, shown, total_order
-from lakemill.errors import UnsupportedSql
+from lakemill.core.widen import Types, types_of, widened
 
-Types = Sequence[Mapping[str, str]]
-"""By number of the source: its columns, with DuckDB's types."""
 _KEYS = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "VARCHAR", "DATE"} | {
     "TIMESTAMP",
     "TIMESTAMPTZ",
@@ -53,13 +46,13 @@ EXTREMES: Mapping[str, type[exp.AggFunc]] = {"min": exp.Min, "max": exp.Max}
 
 def keep(tree: Node, types: Types) -> Node:
     """The tree with a state for every aggregate that can have one; their numbers follow those of the sources."""
-    return _Keeping(types, len(types)).node(tree)
+    return _Keeping(types, len(types)).node(widened(tree, types))
 
 
 def column_types(state: Stored, types: Types) -> tuple[tuple[str, str], ...]:
     """The columns of a state's table, with DuckDB's types."""
     plain = state.child.keys if isinstance(state.child, Aggregate) else itself(names(state.child))
-    known = _types_of(state.child.child, plain, types)
+    known = types_of(state.child.child, plain, types)
     assert known is not None  # noqa: S101  (else there were no state)
     found = [str(known[name]) for name, _ in plain] + [part.type for part in state.parts]
     return tuple((own, type_) for (_, own), type_ in zip(state.columns, found, strict=True))
@@ -84,7 +77,7 @@ class _Keeping:
         rows = shown(node.limit, node.offset)
         if rows is None or timely(node) or not scans(node):
             return None
-        known = _types_of(node.child, itself(names(node)), self.types)
+        known = types_of(node.child, itself(names(node)), self.types)
         if known is None or any(type_.name not in _KEYS | _FLOATS | {"HUGEINT"} for type_ in known.values()):
             return None
         wide = {name for name, type_ in known.items() if type_.name == "HUGEINT"}
@@ -97,14 +90,14 @@ class _Keeping:
     def _stored(self, node: Aggregate) -> Node | None:
         if timely(node) or not scans(node):
             return None
-        known = _types_of(node.child, node.keys, self.types)
+        known = types_of(node.child, node.keys, self.types)
         if known is None or any(type_.name not in _KEYS for type_ in known.values()):
             return None
         arguments = {name: _argument(value) for name, value in node.values}
         if None in arguments.values():
             return None
         wanted = tuple((name, value) for name, value in arguments.items() if value is not None)
-        found = _types_of(node.child, wanted, self.types)
+        found = types_of(node.child, wanted, self.types)
         if found is None:
             return None
         parts: dict[tuple[str, str], Part] = {}
@@ -129,20 +122,6 @@ def _cast(node: Node, columns: Collection[str], type_: str) -> Node:
         return node
     as_it_is = dict(itself(names(node)))
     return Project(node, tuple((n, exp.cast(v, type_) if n in columns else v) for n, v in as_it_is.items()))
-
-
-def _types_of(child: Node, columns: Sequence[tuple[str, Expr]], types: Types) -> dict[str, t.Type] | None:
-    """DuckDB's types of expressions over a node; None where one of them is not known."""
-    if not columns:
-        return {}
-    schema = {leaf(number, None): own for number, own in enumerate(types)}
-    text = sql(Project(computed(child), tuple(columns)))
-    try:
-        found = dialect.output_types(sqlglot.parse_one(text, dialect="duckdb"), schema)
-    except (UnsupportedSql, SqlglotError):
-        return None
-    parsed = {name: t.parse(found[name]) for name, _ in columns}
-    return {name: type_ for name, type_ in parsed.items() if type_ is not None} if None not in parsed.values() else None
 
 
 # ---------------------------------------------------------------- aggregates as parts
