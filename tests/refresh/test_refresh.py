@@ -29,6 +29,7 @@ from lakemill.errors import (
 from lakemill.lake import duck
 from lakemill.lake.tables import build_generation
 from lakemill.runtime import dynamic, point, refresh, verify
+from lakemill.spark import execute
 from lakemill.store import definitions, history, pins, versions
 from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
@@ -379,6 +380,24 @@ def test_a_supplier_that_waits_is_loaded_on_the_way(mill: Mill) -> None:
 
 
 # ---------------------------------------------------------------- others at the same time
+@pytest.mark.parametrize(("key", "type_"), [("day", "DATE"), ("region", "VARCHAR")])
+def test_only_touched_partitions_are_read(mill: Mill, key: str, type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "LEAST_BYTES", 0)
+    mill.tell(
+        f"CREATE TABLE orders ({key} {type_}, id INTEGER, v DOUBLE)",
+        f"ALTER TABLE orders SET PARTITIONED BY ({key})",
+        "INSERT INTO orders SELECT (DATE '2026-01-01' + (i % 20)::INTEGER)::VARCHAR, i, i / 3 FROM range(2000) t(i)",
+    )
+    query = f"SELECT {key}, median(v) AS middle, list(id ORDER BY id) AS ids FROM orders GROUP BY {key}"
+    mill.create("daily", query, f"PARTITION BY ({key}) CARDINALITY_THRESHOLD = 1")
+    mill.tell("UPDATE orders SET v = v + 1000 WHERE id = 5", "DELETE FROM orders WHERE id = 7")
+    record = mill.refresh("daily")
+    assert (did(record)[0], counts(record)) == (Action.KEYS, (2, 2))
+    # both partitions: at both ends, for what changed in them, and of the table what goes
+    assert (record.records_read or 0) < 650
+    assert record.rows_inserted == 2
+
+
 def test_a_failure_stops_only_what_reads_it(mill: Mill) -> None:
     mill.create("good", "SELECT id FROM r")
     mill.create("bad", "SELECT id, CAST(name AS VARCHAR) AS name FROM r")

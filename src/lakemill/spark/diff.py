@@ -20,7 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakemill.core.algebra import WEIGHT
 from lakemill.core.schema import Column, quote_spark
-from lakemill.spark.ends import ORDERED, ends_of, read_ends, within
+from lakemill.spark import types
+from lakemill.spark.ends import ORDERED, ends_of, plain, read_ends, within
 from lakemill.spark.positions import FILE_ID, POSITION
 
 TOLERANCE = 1e-9
@@ -40,11 +41,12 @@ class Size:
 def measured(signed: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, Callable[[], Size]]:
     """The signed rows, watched on their way to the staging file; once they are there, what they come to."""
     gone = F.col(WEIGHT) < 0
-    names = [column.name for column in columns if column.type in ORDERED]
+    kinds = {column.name: types.shown(column) for column in columns}
+    kinds = {name: type_ for name, type_ in kinds.items() if isinstance(type_, ORDERED)}
     measures = [
         F.coalesce(F.sum(F.when(~gone, F.col(WEIGHT))), F.lit(0)).cast("bigint"),
         F.coalesce(F.sum(F.when(gone, -F.col(WEIGHT))), F.lit(0)).cast("bigint"),
-        *ends_of([F.when(gone, _named(name)) for name in names], gone),
+        *ends_of([F.when(gone, plain(name, type_)) for name, type_ in kinds.items()], gone),
     ]
     observation = Observation(f"diff-{uuid.uuid4()}")
     watched = signed.observe(observation, *(measure.alias(f"m{i}") for i, measure in enumerate(measures)))
@@ -52,7 +54,8 @@ def measured(signed: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, C
     def size() -> Size:
         found = observation.get
         row = [found[f"m{i}"] for i in range(len(measures))]
-        return Size(row[0], row[1], within(dict(zip(names, read_ends(row[2:]), strict=True))))
+        ends = read_ends(row[2:], list(kinds.values()))
+        return Size(row[0], row[1], within(dict(zip(kinds, ends, strict=True))))
 
     return watched, size
 

@@ -1,26 +1,57 @@
 """The ranges that the values of columns lie in, and the condition that all their rows meet: it spares reading others.
 
-Only for whole numbers: their order is the same in Spark, in the catalog's statistics and in Parquet, and Python holds
-them all, which it does not do with far dates. A column in which NULL occurs tells nothing.
+For whole numbers, texts and days: their order is the same in Spark, in the catalog's statistics and in Parquet. Days
+travel as texts, because Python has none before the year 1. A column in which NULL occurs tells nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column as Expr
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as t
 
 from lakemill.core.schema import quote_spark
 
-ORDERED = frozenset({"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"})
+NUMBERS = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
+ORDERED = (*NUMBERS, t.StringType, t.DateType)
 Ends = tuple[tuple[Any, Any], ...] | None
-"""Ranges, each with its smallest and its largest value; None where nothing can be said."""
+"""Ranges, each with its smallest and its largest value: numbers, or texts and days as SQL spells them (``Word``).
+
+None where nothing can be said.
+"""
 BUCKETS = 64
 DRIVER_KEYS = 10_000
+LONGEST = 200
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+class Word(str):
+    """A text or a day, as a literal of Spark SQL."""
+
+    __slots__ = ()
+
+
+def plain(name: str, type_: t.DataType) -> Expr:
+    """A column as the driver can hold its values."""
+    value = F.col(quote_spark(name))
+    return value.cast("string") if isinstance(type_, t.DateType) else value
+
+
+def spelled(value: Any, type_: t.DataType) -> Any:
+    """Such a value in a condition; None where it is not plainly the same in all parsers."""
+    if isinstance(type_, t.DateType):
+        return Word(f"DATE '{value}'") if _DAY.fullmatch(value) else None
+    if isinstance(type_, t.StringType):
+        strange = len(value) > LONGEST or not value.isprintable() or "'" in value or "\\" in value
+        return None if strange else Word(f"'{value}'")
+    return value
 
 
 def ends_of(values: Sequence[Expr], rows: Expr | None = None) -> list[Expr]:
@@ -33,26 +64,37 @@ def ends_of(values: Sequence[Expr], rows: Expr | None = None) -> list[Expr]:
     ]
 
 
-def read_ends(row: Sequence[Any]) -> list[Ends]:
+def read_ends(row: Sequence[Any], kinds: Sequence[t.DataType]) -> list[Ends]:
     """What ``ends_of`` gave, value by value."""
     threes = [row[i : i + 3] for i in range(0, len(row), 3)]
-    return [None if nulls else () if low is None else ((low, high),) for low, high, nulls in threes]
+    found: list[Ends] = []
+    for (low, high, nulls), type_ in zip(threes, kinds, strict=True):
+        if nulls or low is None:
+            found.append(None if nulls else ())
+            continue
+        pair = (spelled(low, type_), spelled(high, type_))
+        found.append(None if None in pair else (pair,))
+    return found
 
 
-def few_ends(frame: DataFrame, names: Sequence[str]) -> dict[str, Ends] | None:
+def few_ends(frame: DataFrame, kinds: Mapping[str, t.DataType]) -> dict[str, Ends] | None:
     """The ranges of columns that few rows have, as the driver finds them: one job; None where there are many rows."""
-    found = frame.select(*map(quote_spark, names)).coalesce(1).limit(DRIVER_KEYS + 1).toArrow()
+    values = [plain(name, type_).alias(f"k{i}") for i, (name, type_) in enumerate(kinds.items())]
+    found = frame.select(*values).coalesce(1).limit(DRIVER_KEYS + 1).toArrow()
     if found.num_rows > DRIVER_KEYS:
         return None
-    ends: dict[str, Ends] = {}
-    for name, values in zip(names, found.columns, strict=True):
-        keys = sorted(set(values.to_pylist())) if values.null_count == 0 else None
-        if keys is None:
-            ends[name] = None
-            continue
+    return {name: _of_few(column, kinds[name]) for name, column in zip(kinds, found.columns, strict=True)}
+
+
+def _of_few(values: pa.ChunkedArray, type_: t.DataType) -> Ends:
+    if values.null_count:
+        return None
+    keys = sorted(set(values.to_pylist()))
+    if isinstance(type_, NUMBERS):
         gaps = sorted((high - low for low, high in pairwise(keys)), reverse=True)
-        ends[name] = joined(((key, key) for key in keys), nearer=max(2, gaps[BUCKETS] if len(gaps) > BUCKETS else 2))
-    return ends
+        return joined(((key, key) for key in keys), nearer=max(2, gaps[BUCKETS] if len(gaps) > BUCKETS else 2))
+    words = [spelled(key, type_) for key in keys]
+    return None if None in words or len(words) > BUCKETS else tuple((word, word) for word in words)
 
 
 def apart(frame: DataFrame, name: str, ends: Ends) -> Ends:
@@ -69,8 +111,8 @@ def apart(frame: DataFrame, name: str, ends: Ends) -> Ends:
 def joined(ranges: Iterable[tuple[Any, Any]], nearer: int = 2) -> Ends:
     """Ranges in order, those that overlap or are nearer than this put together."""
     found: list[tuple[Any, Any]] = []
-    for low, high in sorted(ranges):
-        if found and low - found[-1][1] < nearer:
+    for low, high in sorted(set(ranges)):
+        if found and not isinstance(low, Word) and low - found[-1][1] < nearer:
             found[-1] = (found[-1][0], max(found[-1][1], high))
         else:
             found.append((low, high))
@@ -82,6 +124,10 @@ def within(ends: Mapping[str, Ends]) -> str | None:
     parts = []
     for name, found in ends.items():
         if found is not None:
-            ranges = [f"{quote_spark(name)} BETWEEN {low} AND {high}" for low, high in found] or ["1 = 0"]
+            column = quote_spark(name)
+            if found and all(isinstance(low, Word) and low == high for low, high in found):
+                parts.append(f"{column} IN ({', '.join(low for low, _ in found)})")
+                continue
+            ranges = [f"{column} BETWEEN {low} AND {high}" for low, high in found] or ["1 = 0"]
             parts.append(ranges[0] if len(ranges) == 1 else f"({' OR '.join(ranges)})")
     return " AND ".join(parts) or None

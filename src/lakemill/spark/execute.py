@@ -18,7 +18,7 @@ import sqlglot
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql import types as t
+from pyspark.sql.types import DataType
 from sqlglot import exp
 
 from lakemill.core import dialect
@@ -32,7 +32,7 @@ from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark
 from lakemill.core.sparksql import SparkQuery
 from lakemill.spark import types
-from lakemill.spark.ends import Ends, apart, ends_of, few_ends, joined, read_ends, within
+from lakemill.spark.ends import NUMBERS, ORDERED, Ends, Word, apart, ends_of, few_ends, joined, read_ends, within
 
 Leaf = Callable[[int, End, str | None], DataFrame]
 """A source at an end, and a condition, in Spark SQL, on the rows that are needed."""
@@ -41,7 +41,6 @@ LEAST_BYTES = 4 << 20
 """Of a source: below, to ask for the range of the keys costs more than to read it all."""
 _DERIVED = ("_delta", "_b")
 """Ends of a state that cost next to nothing to derive from its merged groups: they are not kept."""
-_ORDERED_TYPES = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 
 
 class Execution:
@@ -189,7 +188,7 @@ class Execution:
         types = self._types[self._prefix + leaf(number, end)]
         for own in known[0]:
             ranges = [ends.get(own) for ends in known]
-            if None not in ranges and _is_number(types[own]):  # a text would be read as a number, or fail to be
+            if None not in ranges and all(_fits(ends, types[own]) for ends in ranges):
                 needed[own] = joined(pair for ends in ranges for pair in ends or ())
         return within(needed)
 
@@ -200,13 +199,9 @@ class Execution:
         self._need(step)
         frame = self._kept[step]
         if step not in self._ends:
-            ordered = [field.name for field in frame.schema.fields if isinstance(field.dataType, _ORDERED_TYPES)]
-            few = few_ends(frame, ordered) if ordered else {}
-            if few is None:
-                row = frame.agg(*ends_of([F.col(quote_spark(name)) for name in ordered])).collect()[0]
-                found = dict(zip(ordered, read_ends(row), strict=True))
-                few = {name: apart(frame, name, ends) for name, ends in found.items()}
-            self._ends[step] = few
+            kinds = {field.name: field.dataType for field in frame.schema.fields if isinstance(field.dataType, ORDERED)}
+            few = few_ends(frame, kinds) if kinds else {}
+            self._ends[step] = few if few is not None else _of_many(frame, kinds)
         return self._ends[step].get(key)
 
     def _add(self, name: str, frame: DataFrame) -> None:
@@ -238,9 +233,25 @@ def _forget(frame: DataFrame) -> None:
             frame._jdf.queryExecution().logical().rdd().unpersist(False)
 
 
-def _is_number(type_: str) -> bool:
+def _of_many(frame: DataFrame, kinds: Mapping[str, DataType]) -> dict[str, Ends]:
+    """Of numbers only: the others have no gaps that could be found by counting."""
+    numbers = {name: type_ for name, type_ in kinds.items() if isinstance(type_, NUMBERS)}
+    if not numbers:
+        return {}
+    row = frame.agg(*ends_of([F.col(quote_spark(name)) for name in numbers])).collect()[0]
+    found = dict(zip(numbers, read_ends(row, list(numbers.values())), strict=True))
+    return {name: apart(frame, name, ends) for name, ends in found.items()}
+
+
+def _fits(ends: Ends, type_: str) -> bool:
+    """Whether a source's column of this type is compared with such values as they are: a text is no number."""
     found = parse(type_)
-    return found is not None and numeric(found)
+    if found is None or not ends:
+        return found is not None
+    low = ends[0][0]
+    if isinstance(low, Word):
+        return found.name == ("DATE" if low.startswith("DATE") else "VARCHAR")
+    return numeric(found)
 
 
 def _instant(time: datetime | None) -> exp.Expr:
