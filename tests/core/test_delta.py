@@ -147,6 +147,7 @@ QUERIES = {
     "now under a group": "SELECT k, count(*) AS n FROM r WHERE CAST(t AS DATE) = current_date GROUP BY k",
     "now under a join": "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k WHERE r.t > localtimestamp - INTERVAL 1 DAY",
     "now in an outer join": "SELECT r.id, s.w FROM s LEFT JOIN (SELECT * FROM r WHERE t < now()) r ON r.k = s.k",
+    "now over unnest": "SELECT e, count(*) AS n FROM r, UNNEST(l) AS x(e) WHERE t > now() - INTERVAL 2 DAY GROUP BY e",
     "now in a value": "SELECT id, current_date AS today FROM r",
     "now in a join condition": "SELECT r.id FROM r JOIN s ON r.k = s.k AND r.t < now() - to_days(s.w::INTEGER)",
     "group over except": "SELECT k, count(*) AS n FROM (SELECT k, v FROM r EXCEPT ALL SELECT k, w FROM s) GROUP BY k",

@@ -204,7 +204,8 @@ class _Deriving:
         moved = _difference(Filter(before, bound(node.condition, "a")), Filter(before, bound(node.condition, "b")))
         if not self.touches(node.child):
             return moved
-        return union_all([Filter(self.delta(node.child), bound(node.condition, "b")), moved])
+        changed = Project(self.delta(node.child), itself(names(moved)))  # an unnested column may come after the weight
+        return union_all([Filter(changed, bound(node.condition, "b")), moved])
 
     def _union(self, node: SetOp) -> Node:
         sides = [side for side in (node.left, node.right) if self.touches(side)]
