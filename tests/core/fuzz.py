@@ -1,8 +1,9 @@
 """``python -m tests.core.fuzz --queries N --seed S``: random queries on random histories, their deltas held to DuckDB.
 
 No Spark: a delta is SQL, which DuckDB runs as it runs the query itself (the way of ``test_delta``), after every step,
-without states and with them. A failure is made smaller, then printed with its seed as SQL. Queries that have no rule
-for deltas are counted by reason, so that one which silently lost its rule shows.
+without states and with them; and each of its steps must have a translation for Spark. A failure is made smaller, then
+printed with its seed as SQL. Queries that have no rule for deltas are counted by reason, so that one which silently
+lost its rule shows.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from random import Random
 from threading import Timer
 
 import duckdb
+import sqlglot
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lakemill.core import dialect
-from lakemill.core.algebra import Node, asks_for_time, scans, states
+from lakemill.core.algebra import WEIGHT, Node, asks_for_time, scans, states
+from lakemill.core.delta import derive
 from lakemill.core.plan import obstacle
 from lakemill.core.query import build, qualified
 from lakemill.core.shape import NotIncremental
-from lakemill.core.state import keep
+from lakemill.core.state import column_types, keep
 from lakemill.core.widen import widened
 from lakemill.errors import UnsupportedSql
 from tests.core.shrink import smaller_queries, smaller_rows
@@ -133,13 +137,36 @@ class Bench:
         try:
             check(self.connection, query, tree, changed, self.sources)
             part = "states"
-            if states(keep(tree, self.types)):
-                check_kept(self.connection, tree, changed, self.types)
+            check_kept(self.connection, tree, changed, self.types)
+            part = "spark"
+            if refusal(query, self.schema) is None:
+                self._translate(tree, changed)
         except duckdb.InterruptException:
             raise
         except Exception as error:
             return f"{part}: {type(error).__name__}: {str(error)[:600]}"
         return None
+
+    def _translate(self, tree: Node, changed: frozenset[int]) -> None:
+        """What is accepted as a query must be so in each step, with the types that DuckDB gives it."""
+        kept = keep(tree, self.types)
+        types = {f"source{number}_{end}": dict(own) for number, own in enumerate(self.types) for end in ("a", "b")}
+        types |= {f"source{number}_delta": {**own, WEIGHT: "BIGINT"} for number, own in enumerate(self.types)}
+        for state in states(kept):
+            types |= {f"source{state.source}_{end}": dict(column_types(state, self.types)) for end in "ab"}
+        delta = derive(kept, changed)
+        for step in delta.steps:
+            types[step.name] = dialect.output_types(_timed(step.sql), types)
+            described = self.connection.execute(f"DESCRIBE {step.name}").fetchall()
+            assert types[step.name] == {name: type_ for name, type_, *_ in described}, step.sql
+        dialect.output_types(_timed(delta.sql), types)
+
+
+def _timed(text: str) -> exp.Expr:
+    """A step with the time written in."""
+    for name, t in TIMES.items():
+        text = text.replace(f"${name}", f"(TIMESTAMP '{t.removesuffix('+00')}' AT TIME ZONE 'UTC')")
+    return sqlglot.parse_one(text, dialect="duckdb")
 
 
 def _written(text: str | None, type_: str) -> str:

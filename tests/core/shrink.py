@@ -12,6 +12,13 @@ import sqlglot
 from sqlglot import exp
 
 CLAUSES = ("where", "having", "qualify", "distinct", "with_")
+SPELLED = {
+    "NOW()": "now()",
+    "CURRENT_TIMESTAMP": "now()",
+    "CURRENT_DATE": "current_date",
+    "LOCALTIMESTAMP": "localtimestamp",
+}
+"""The clock in the words of ``test_delta.at_time``."""
 Rows = Mapping[str, tuple[str, ...]]
 
 
@@ -109,7 +116,10 @@ def _with(query: exp.Expr, node: exp.Expr, clause: str, value: object) -> str:
 
 
 def _sql(query: exp.Expr) -> str:
-    return query.sql(dialect="duckdb")
+    text = query.sql(dialect="duckdb")
+    for theirs, ours in SPELLED.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
 def smaller_rows(before: Rows, after: Rows, fails: Callable[[Rows, Rows], bool]) -> Iterator[tuple[Rows, Rows]]:
