@@ -1,6 +1,7 @@
 """``python -m tests.refresh --courses N --seed S``: random courses of dynamic tables, DuckDB as the judge.
 
-One Spark session runs them all, each in a schema of its own. A failure is printed with its seed; then exit code 1.
+One Spark session runs them all, each in a schema of its own. A failure is run again with less in it, and printed with
+its seed and what was told to the lake; then exit code 1.
 """
 
 from __future__ import annotations
@@ -21,9 +22,21 @@ from lakemill.settings import Settings
 from lakemill.spark import session
 from lakemill.store.embedded import EmbeddedPostgres
 from tests.fuzz.__main__ import SPARK
-from tests.refresh.course import Course
+from tests.refresh.course import DRAWN, Course
 
 PER_LAKE = 100  # a catalog that grows for ever would slow the last courses down
+
+
+def smaller(course: Course, error: Exception) -> tuple[Course, Exception]:
+    """The course with fewer rounds and without a writer, as far as it still fails."""
+    given = course.names if DRAWN not in course.names else ()
+    for attempt, (rounds, alone) in enumerate(((1, True), (1, False), (course.rounds, True)), 1):
+        other = Course(course.lake, course.seed, given, rounds, alone, attempt)
+        try:
+            other.run()
+        except Exception as again:
+            return other, again
+    return course, error
 
 
 def main() -> int:
@@ -51,10 +64,12 @@ def main() -> int:
                         course.run()
                     except Exception as error:
                         failed += 1
-                        print(f"✗ {seed} {course.names}: {str(error)[:600]}", flush=True)
+                        course, error = smaller(course, error)
+                        print(f"✗ {seed} {course.names}: {str(error)[:600]}")
+                        print(f"  in {course.rounds} rounds, {'alone' if course.alone else 'with a writer'}")
+                        print("\n".join(f"  {line}" for line in course.log), flush=True)
                         if given.verbose:
-                            print("\n".join(course.log))
-                            traceback.print_exc()
+                            traceback.print_exception(error)
                     actions.update(action for _, action in course.actions)
                     done = first + some.index(seed) + 1
                     if done % 10 == 0:

@@ -1,13 +1,18 @@
-"""A random course of a few dynamic tables: created, their sources changed, refreshed, and each time judged by DuckDB.
+"""A random course of one or two dynamic tables: created, their sources changed, refreshed, each time judged by DuckDB.
 
-The queries are those of ``tests/core/test_delta.py``, which cover every rule; here they run in Spark, on a lake that
-stock DuckDB writes. A table is judged twice: by `verify`, and by its own words against what a reader sees.
+Half of the courses draw their queries from those of ``tests/core/test_delta.py``, which cover every rule; the others
+draw a schema and queries from ``generate``. Here they run in Spark, on a lake that stock DuckDB writes, in some courses
+during refreshes too. A table is judged by `verify` at its own snapshot; and where nobody wrote since, by its own words
+against what a reader sees.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from threading import Thread
 from typing import Any
 
 import sqlglot
@@ -16,16 +21,19 @@ from sqlglot import exp
 from lakemill.core.ddl import parse_definition
 from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import Action, Outcome
+from lakemill.lake import duck
 from lakemill.runtime import dynamic
 from lakemill.runtime.open import Lake
 from lakemill.runtime.refresh import refresh
 from lakemill.runtime.verify import verify
 from lakemill.spark import execute
+from tests.core.fuzz import refusal
 from tests.core.test_delta import QUERIES, SCHEMA, row
+from tests.refresh import generate, generate_data
 
-TABLES = tuple(SCHEMA["main"])
 CORPUS = {**QUERIES, "using": "SELECT k, v, w FROM r JOIN s USING (k)"}  # a table can't have two columns of one name
 CLOCK = ("now()", "current_timestamp", "current_date", "localtimestamp")
+DRAWN = "drawn"
 
 
 class Wrong(AssertionError):
@@ -38,37 +46,84 @@ class Course:
     seed: int
     names: tuple[str, ...] = ()
     """Of the queries; drawn where there are none."""
-    rounds: int = 3
+    rounds: int = 2
+    alone: bool = False
+    """Nobody writes during refreshes; all else is as the seed says."""
+    attempt: int = 0
     log: list[str] = field(default_factory=list)
     actions: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rng = Random(f"course {self.seed}")
-        self.schema = f"c{self.seed}"
-        self.names = self.names or tuple(self.rng.sample(sorted(CORPUS), 3))
+        self.schema = f"c{self.seed}" + (f"_{self.attempt}" if self.attempt else "")
         self.queries: dict[QualifiedName, str] = {}
+        self.generated = not self.names and self.rng.random() < 0.5
+        count = self.rng.choice([1, 2])
+        self.tables: generate_data.Schema = generate_data.schema(self.rng) if self.generated else SCHEMA["main"]
+        if self.generated:
+            texts = [_drawn(self.rng, self.tables) for _ in range(count)]
+            self.names = (DRAWN,) * count
+        else:
+            self.names = self.names or tuple(self.rng.sample(sorted(CORPUS), count))
+            texts = [CORPUS[name] for name in self.names]
+        self.texts = [self._placed(text) for text in texts]
+        self.busy = self.rng.random() < 0.4
 
     def run(self) -> None:
         execute.LEAST_BYTES = self.rng.choice([0, 4 << 20])  # small tables are read by ranges, too
         self._tell(f"CREATE SCHEMA {self.schema}")
-        for table, columns in SCHEMA["main"].items():
-            typed = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
-            self._tell(f"CREATE TABLE {self.schema}.{table} ({typed})")
+        for statement in generate_data.created(self.tables, f"{self.schema}."):
+            self._tell(statement)
+        for table in self.tables:
             self._insert(table, self.rng.choice([0, 4, 12]))
-        for number, name in enumerate(self.names):
-            self._create(f"d{number}", self._placed(CORPUS[name]))
+        for number, text in enumerate(self.texts):
+            self._create(f"d{number}", text)
         if self.rng.random() < 0.5:
             self._create_consumer("d0")
         self._judge()
         for _ in range(self.rounds):
             for _ in range(self.rng.randrange(1, 5)):
                 self._change()
-            self._refresh()
+            with self._somebody_else() as wrote:
+                self._refresh()
+            if wrote:
+                self._judge(settled=False)
+                self._refresh()
             self._judge()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Nothing changed, so nothing is done."""
         for record in refresh(self.lake, list(self.queries)):
             clocked = _clocked(self.queries[record.name])
             if record.action is not Action.NO_DATA and not clocked and record.name.name != "consumer":
                 raise Wrong(f"nothing changed, but {record.name} did {record.action}: {record.reason}")
+
+    @contextmanager
+    def _somebody_else(self) -> Iterator[bool]:
+        """In busy courses, a stock DuckDB that writes to the sources meanwhile; yields whether there is one."""
+        statements = [one for _ in range(3) for one in self._changes()]
+        if not self.busy or self.alone:
+            yield False
+            return
+        failed: list[str] = []
+
+        def write() -> None:
+            with duck.connect(self.lake.settings, self.lake.dsn) as connection:
+                for statement in statements:
+                    try:
+                        connection.execute(statement)
+                    except duck.DuckError as error:  # two commits can meet; then this one did not happen
+                        failed.append(f"{statement}: {error}")
+
+        self.log += [f"meanwhile: {statement}" for statement in statements]
+        writer = Thread(target=write)
+        writer.start()
+        try:
+            yield True
+        finally:
+            writer.join()
+            self.log += [f"failed: {what}" for what in failed]
 
     # ------------------------------------------------------------ steps
     def _create(self, name: str, query: str) -> None:
@@ -87,32 +142,42 @@ class Course:
         self._create("consumer", f'SELECT "{first}" AS x, count(*) AS n FROM {self.schema}.{of} GROUP BY "{first}"')
 
     def _change(self) -> None:
-        table = self.rng.choice(TABLES)
-        key, value = ("k", "v") if table == "r" else ("k", "w") if table == "s" else ("k", "x")
+        if self.rng.random() < 0.1:
+            self._tell("CALL ducklake_merge_adjacent_files('lake')")
+        for statement in self._changes():
+            self._tell(statement)
+
+    def _changes(self) -> list[str]:
+        """The statements of one change."""
+        if self.generated or self.rng.random() < 0.3:
+            return generate_data.change(self.rng, self.tables, f"{self.schema}.")
+        table = self.rng.choice(list(self.tables))
+        key, value = "k", {"r": "v", "s": "w", "u": "x"}[table]
         name, some = f"{self.schema}.{table}", self.rng.randrange(5)
-        match self.rng.choice(["insert", "insert", "copy", "delete", "update", "rekey", "same", "merge", "undo"]):
+        match self.rng.choice(["insert", "insert", "copy", "delete", "update", "rekey", "same", "undo"]):
             case "insert":
-                self._insert(table, self.rng.randrange(1, 4))
+                return [self._rows(table, self.rng.randrange(1, 4))]
             case "copy":
-                self._tell(f"INSERT INTO {name} SELECT * FROM {name} WHERE {value} <= {some}")
+                return [f"INSERT INTO {name} SELECT * FROM {name} WHERE {value} <= {some}"]
             case "delete":
-                self._tell(f"DELETE FROM {name} WHERE {key} IS NOT DISTINCT FROM {self.rng.choice([some, 'NULL'])}")
+                return [f"DELETE FROM {name} WHERE {key} IS NOT DISTINCT FROM {self.rng.choice([some, 'NULL'])}"]
             case "update":
-                self._tell(f"UPDATE {name} SET {value} = {value} + 1 WHERE {key} = {some}")
+                return [f"UPDATE {name} SET {value} = {value} + 1 WHERE {key} = {some}"]
             case "rekey":
-                self._tell(f"UPDATE {name} SET {key} = {self.rng.choice([some, 'NULL'])} WHERE {value} = {some}")
+                return [f"UPDATE {name} SET {key} = {self.rng.choice([some, 'NULL'])} WHERE {value} = {some}"]
             case "same":
-                self._tell(f"UPDATE {name} SET {value} = {value} WHERE {key} = {some}")
-            case "merge":
-                self._tell("CALL ducklake_merge_adjacent_files('lake')")
-            case "undo":
-                self._insert(table, 1)
-                self._tell(f"DELETE FROM {name} WHERE {key} = {some} AND {value} = {some}")
+                return [f"UPDATE {name} SET {value} = {value} WHERE {key} = {some}"]
+        return [self._rows(table, 1), f"DELETE FROM {name} WHERE {key} = {some} AND {value} = {some}"]
+
+    def _rows(self, table: str, count: int) -> str:
+        if self.generated:
+            return generate_data.inserted(self.rng, f"{self.schema}.{table}", self.tables[table], count)
+        rows = ", ".join(row(self.rng, table) for _ in range(count))
+        return f"INSERT INTO {self.schema}.{table} VALUES {rows}"
 
     def _insert(self, table: str, count: int) -> None:
         if count:
-            rows = ", ".join(row(self.rng, table) for _ in range(count))
-            self._tell(f"INSERT INTO {self.schema}.{table} VALUES {rows}")
+            self._tell(self._rows(table, count))
 
     def _refresh(self) -> None:
         for record in refresh(self.lake, list(self.queries), full=self.rng.random() < 0.05):
@@ -122,12 +187,13 @@ class Course:
                 raise Wrong(f"{told} {record.error_code} {record.error_text}")
             self.actions.append((record.name.name, record.action.value))
 
-    def _judge(self) -> None:
+    def _judge(self, *, settled: bool = True) -> None:
+        """``settled``: nobody wrote since the refresh, so the query says now what it said then."""
         for name, query in self.queries.items():
             found = verify(self.lake, name)
             if not found.equal:
                 raise Wrong(f"{name} at {found.b}: {found.missing} missing, {found.extra} extra: {found.examples[:4]}")
-            if not _clocked(query):
+            if settled and not _clocked(query):
                 seen = f"SELECT * FROM {name}"
                 both = f"({seen} EXCEPT ALL ({query})) UNION ALL (({query}) EXCEPT ALL {seen})"
                 if rows := self.lake.sql(both).fetchall():
@@ -139,7 +205,7 @@ class Course:
         parsed: Any = sqlglot.parse_one(query, dialect="duckdb")
         ctes = {cte.alias for cte in parsed.find_all(exp.CTE)}
         for table in list(parsed.find_all(exp.Table)):
-            if isinstance(table.this, exp.Identifier) and table.name in TABLES and table.name not in ctes:
+            if isinstance(table.this, exp.Identifier) and table.name in self.tables and table.name not in ctes:
                 if not table.alias:
                     table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
                 table.set("db", exp.to_identifier(self.schema))
@@ -152,3 +218,11 @@ class Course:
 
 def _clocked(query: str) -> bool:
     return any(word in query.lower() for word in CLOCK)
+
+
+def _drawn(rng: Random, tables: generate_data.Schema) -> str:
+    """A query that Spark can answer as DuckDB does."""
+    while True:
+        text = generate.query(rng, tables)
+        if refusal(text, tables) is None:
+            return text
