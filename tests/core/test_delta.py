@@ -91,6 +91,10 @@ QUERIES = {
     "except all": "SELECT k FROM r EXCEPT ALL SELECT k FROM s",
     "group by": "SELECT k, count(*) AS n, sum(v) AS t, min(v) AS a, max(v) AS z FROM r GROUP BY k",
     "group by expression": "SELECT k % 2 AS odd, count(DISTINCT v) AS n, median(v) AS m FROM r GROUP BY odd",
+    "group by a negation": "SELECT count(DISTINCT id) AS n FROM r GROUP BY k, NOT (v > 2)",
+    "in a disjunction": "SELECT id FROM r WHERE (v > 2) IN (SELECT k > 2 OR w > 4 FROM s)",
+    "not in a disjunction": "SELECT id FROM r WHERE (v > 2) NOT IN (SELECT k > 2 OR w > 4 FROM s)",
+    "in a disjunction or": "SELECT id FROM r WHERE v > 4 OR (v > 2) IN (SELECT k > 2 OR w > 4 FROM s)",
     "group by all": "SELECT k, v, count(*) FROM r GROUP BY ALL",
     "group by without keys in select": "SELECT count(*) AS n FROM r GROUP BY k",
     "filter by a key": "SELECT k, count(*) FILTER (WHERE k > 1) AS n, sum(count(*)) FILTER (WHERE k > 1) OVER"
@@ -158,6 +162,7 @@ WHOLE = {
     "not in of two tables",
     "not in beside not in",
     "not in a group",
+    "not in a disjunction",
     "now in a value",
     "now in a join condition",
     "rollup",

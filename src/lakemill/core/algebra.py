@@ -347,11 +347,17 @@ def substitute(expression: Expr, values: Mapping[str, Expr]) -> Expr:
 
     def change(found: Expr) -> Expr:
         if isinstance(found, exp.Column) and found.name in values:
-            value = values[found.name].copy()
-            return value if isinstance(value, exp.Column | exp.Literal) else exp.paren(value, copy=False)
+            return operand(values[found.name].copy())
         return found
 
     return expression.copy().transform(change)
+
+
+def operand(expression: Expr) -> Expr:
+    """The expression as it can stand beside any operator."""
+    if isinstance(expression, exp.Column | exp.Literal | exp.Paren):
+        return expression
+    return exp.paren(expression, copy=False)
 
 
 def itself(names: Iterable[str]) -> tuple[tuple[str, Expr], ...]:

@@ -28,6 +28,7 @@ from lakemill.core.algebra import (
     Unnest,
     Values,
     Window,
+    operand,
 )
 from lakemill.core.names import quote
 
@@ -78,7 +79,7 @@ def sql(node: Node) -> str:
         case Restrict(child=child, exact=False):
             return sql(child)
         case Restrict(child=child, keys=keys, step=step):
-            same = [f"{_text(value)} IS NOT DISTINCT FROM {step}.{quote(name)}" for value, name in keys]
+            same = [f"{_text(operand(value.copy()))} IS NOT DISTINCT FROM {step}.{quote(name)}" for value, name in keys]
             return f"SELECT * FROM {_inner(child)} SEMI JOIN {step} ON {' AND '.join(same)}"
         case Stored(child=child):
             return sql(child)

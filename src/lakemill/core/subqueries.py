@@ -25,6 +25,7 @@ from lakemill.core.algebra import (
     expressions,
     itself,
     names,
+    operand,
     substitute,
     together,
     used,
@@ -53,8 +54,8 @@ def semi_join(block: Block, node: Node, part: Expr) -> Node | None:
     if more is not None:
         if len(values) != 1 or isinstance(more.unnest(), exp.Tuple):
             raise NotIncremental("ROW_IN_SUBQUERY", "write EXISTS with one equality per column", part)
-        (value,) = values
-        mine = block.resolve(more)
+        (value,) = map(operand, values)
+        mine = operand(block.resolve(more))
         same: Expr = exp.EQ(this=mine, expression=value)
         if negated and not on and used(mine) <= {*names(node)} and used(value) <= {*names(right)}:
             return _not_in(block, query, mine, Join("anti", node, right, same))
@@ -156,8 +157,7 @@ def _mark(block: Block, node: Node, predicate: Expr, shown: bool) -> tuple[Node,
     if isinstance(predicate, exp.In):
         if len(values) != 1 or isinstance(predicate.this.unnest(), exp.Tuple):
             raise NotIncremental("ROW_IN_SUBQUERY", "write EXISTS with one equality per column", predicate)
-        (value,) = values
-        on = [*on, exp.EQ(this=block.resolve(predicate.this), expression=value)]
+        on = [*on, exp.EQ(this=operand(block.resolve(predicate.this)), expression=operand(values[0]))]
     keys, same = _key_pairs(block, node, rows, on, predicate)
     if not keys:
         raise NotIncremental("SUBQUERY_PREDICATE", "correlate it by an equality", predicate)
