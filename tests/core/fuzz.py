@@ -206,8 +206,8 @@ def run(seed: int) -> Found:
                 if wrong is not None:
                     return Found(wrong=wrong, case=Case(drawn, query, bench.rows("a"), bench.rows("b")))
             bench.hold("a")
-        reason = obstacle(keep(tree, bench.types))
-        return Found(full=reason and reason.code, refused=refusal(query, drawn))
+        found = obstacle(keep(tree, bench.types))
+        return Found(full=found and found.code, refused=refusal(query, drawn))
 
 
 def refusal(query: str, schema: Schema) -> str | None:

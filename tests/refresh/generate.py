@@ -33,6 +33,11 @@ def query(rng: Random, schema: Schema) -> str:
     return _Writing(rng, schema).whole(rng.choice([0, 1, 1, 2, 2, 3])).text
 
 
+def seen_inside(columns: Sequence[Column]) -> list[Column]:
+    """What a subquery can name: a column of USING has no table, and would be taken for one of its own."""
+    return [column for column in columns if "." in column.text] or list(columns)
+
+
 @dataclass
 class _Writing(Values):
     schema: Schema
@@ -251,6 +256,7 @@ class _Writing(Values):
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def subquery(self, columns: Sequence[Column]) -> str:
+        columns = seen_inside(columns)
         inner = self.relation(self.rng.choice([0, 0, 1]))
         equal = self.equality(inner.columns, columns)
         where = [equal] if equal and self.chance(0.75) else []
@@ -271,12 +277,14 @@ class _Writing(Values):
         return f"({text} OR {self.comparison(columns)})" if self.chance(0.2) else text
 
     def exists(self, columns: Sequence[Column]) -> str | None:
+        columns = seen_inside(columns)
         inner = self.relation(0)
         equal = self.equality(inner.columns, columns)
         return f"EXISTS (SELECT 1 FROM {inner.text} WHERE {equal})" if equal else None
 
     def scalar(self, columns: Sequence[Column]) -> Column | None:
         """A number per row: an aggregate of another relation, by a key or of everything."""
+        columns = seen_inside(columns)
         inner = self.relation(self.rng.choice([0, 0, 1]))
         equal = self.equality(inner.columns, columns)
         numbers = of_kind(inner.columns, "int")
