@@ -207,7 +207,7 @@ def run(seed: int) -> Found:
                     return Found(wrong=wrong, case=Case(drawn, query, bench.rows("a"), bench.rows("b")))
             bench.hold("a")
         found = obstacle(keep(tree, bench.types))
-        return Found(full=found and found.code, refused=refusal(query, drawn))
+        return Found(full=found.code if found is not None else None, refused=refusal(query, drawn))
 
 
 def refusal(query: str, schema: Schema) -> str | None:

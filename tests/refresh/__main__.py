@@ -22,16 +22,15 @@ from lakemill.settings import Settings
 from lakemill.spark import session
 from lakemill.store.embedded import EmbeddedPostgres
 from tests.fuzz.__main__ import SPARK
-from tests.refresh.course import DRAWN, Course
+from tests.refresh.course import Course
 
 PER_LAKE = 100  # a catalog that grows for ever would slow the last courses down
 
 
 def smaller(course: Course, error: Exception) -> tuple[Course, Exception]:
     """The course with fewer rounds and without a writer, as far as it still fails."""
-    given = course.names if DRAWN not in course.names else ()
     for attempt, (rounds, alone) in enumerate(((1, True), (1, False), (course.rounds, True)), 1):
-        other = Course(course.lake, course.seed, given, rounds, alone, attempt)
+        other = Course(course.lake, course.seed, course.given, rounds, alone, attempt)
         try:
             other.run()
         except Exception as again:

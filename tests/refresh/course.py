@@ -21,6 +21,7 @@ from sqlglot import exp
 from lakemill.core.ddl import parse_definition
 from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import Action, Outcome
+from lakemill.errors import DeleteInDoubt
 from lakemill.lake import duck
 from lakemill.runtime import dynamic
 from lakemill.runtime.open import Lake
@@ -33,7 +34,6 @@ from tests.refresh import generate, generate_data
 
 CORPUS = {**QUERIES, "using": "SELECT k, v, w FROM r JOIN s USING (k)"}  # a table can't have two columns of one name
 CLOCK = ("now()", "current_timestamp", "current_date", "localtimestamp")
-DRAWN = "drawn"
 
 
 class Wrong(AssertionError):
@@ -57,12 +57,13 @@ class Course:
         self.rng = Random(f"course {self.seed}")
         self.schema = f"c{self.seed}" + (f"_{self.attempt}" if self.attempt else "")
         self.queries: dict[QualifiedName, str] = {}
+        self.given = self.names
         self.generated = not self.names and self.rng.random() < 0.5
         count = self.rng.choice([1, 2])
         self.tables: generate_data.Schema = generate_data.schema(self.rng) if self.generated else SCHEMA["main"]
         if self.generated:
             texts = [_drawn(self.rng, self.tables) for _ in range(count)]
-            self.names = (DRAWN,) * count
+            self.names = ("drawn",) * count
         else:
             self.names = self.names or tuple(self.rng.sample(sorted(CORPUS), count))
             texts = [CORPUS[name] for name in self.names]
@@ -71,6 +72,9 @@ class Course:
 
     def run(self) -> None:
         execute.LEAST_BYTES = self.rng.choice([0, 4 << 20])  # small tables are read by ranges, too
+        self._tell(
+            "SET disabled_optimizers = 'join_filter_pushdown'"
+        )  # it is wrong about a top: see tests/core/fuzz.py
         self._tell(f"CREATE SCHEMA {self.schema}")
         for statement in generate_data.created(self.tables, f"{self.schema}."):
             self._tell(statement)
@@ -190,7 +194,13 @@ class Course:
     def _judge(self, *, settled: bool = True) -> None:
         """``settled``: nobody wrote since the refresh, so the query says now what it said then."""
         for name, query in self.queries.items():
-            found = verify(self.lake, name)
+            try:
+                found = verify(self.lake, name)
+            except DeleteInDoubt as error:
+                if settled:
+                    raise
+                self.log.append(str(error))  # who deleted since then took the past away from stock DuckDB
+                continue
             if not found.equal:
                 raise Wrong(f"{name} at {found.b}: {found.missing} missing, {found.extra} extra: {found.examples[:4]}")
             if settled and not _clocked(query):
