@@ -11,6 +11,11 @@ import sys
 
 import pytest
 
+import lakemill
+from lakemill.core.ddl import parse_definition
+from lakemill.core.names import parse_name
+from lakemill.core.refresh import Action
+from lakemill.runtime import dynamic, refresh, verify
 from tests.conftest import TestLake
 from tests.story import Story
 
@@ -49,8 +54,28 @@ def tell(root: str) -> None:
         story.table.merge(rows, on=["id"])
         story.capture()
         story.check(pairs=4)
+        keep(story.opened)
     spark.stop()
     print("told through Connect")
+
+
+def keep(lake: lakemill.Lake) -> None:
+    """Dynamic tables of three kinds, through a change that touches all of them."""
+    lake.sql("CREATE TABLE orders AS SELECT i AS id, i % 5 AS customer, i / 2 AS price FROM range(50) r(i)")
+    tables = {
+        "large": ("SELECT id, customer FROM orders WHERE id > 20", Action.DELTA),
+        "totals": ("SELECT customer, count(*) AS n, max(id) AS last FROM orders GROUP BY customer", Action.MERGE),
+        "middle": ("SELECT customer, median(price) AS m FROM orders GROUP BY customer", Action.KEYS),
+    }
+    for name, (query, _) in tables.items():
+        text = f"CREATE DYNAMIC TABLE {name} TARGET_LAG = '1 minute' CARDINALITY_THRESHOLD = 1 AS {query}"
+        dynamic.create(lake, parse_definition(text))
+    lake.sql("DELETE FROM orders WHERE id IN (7, 49)")
+    lake.sql("INSERT INTO orders VALUES (100, 1, 0.5), (101, NULL, 1)")
+    for record in refresh.refresh(lake, [parse_name(name) for name in tables]):
+        assert (record.action, record.error_text) == (tables[record.name.name][1], None), record
+        assert record.spark_jobs is None, "a Connect session can't tell"
+        assert verify.verify(lake, record.name).equal, record.name
 
 
 if __name__ == "__main__":

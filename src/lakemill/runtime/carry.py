@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from lakemill.runtime.write import Writing, diff_of, writing
 from lakemill.spark import diff as diffs
 from lakemill.spark.execute import Execution, counted_jobs
 from lakemill.spark.outputs import explained_write
-from lakemill.spark.session import small_work
+from lakemill.spark.session import sized_work
 from lakemill.store import claims, definitions, pins, versions
 from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
@@ -55,10 +55,6 @@ if TYPE_CHECKING:
 
     from lakemill.runtime.open import Table
     from lakemill.runtime.refresh import Refresh
-
-
-SMALL = 64 << 20
-"""What reads fewer bytes is done in a few jobs, without a second look at the plan on the way."""
 
 
 @dataclass(slots=True)
@@ -77,7 +73,7 @@ def carry_out(work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> 
     carrying = _Carrying(work, held, plan, window)
     spark = work.lake.spark
     reads = plan.full_bytes if plan.incremental_bytes is None or plan.delta is None else plan.incremental_bytes
-    with small_work(spark) if reads < SMALL else nullcontext(), counted_jobs(spark, str(work.record.id)) as jobs:
+    with sized_work(spark, reads), counted_jobs(spark, str(work.record.id)) as jobs:
         carrying.jobs = jobs
         own = carrying.own_table()
         with explained_write(), ExitStack() as stack:

@@ -56,11 +56,13 @@ PROFILES: Mapping[str, str] = {
     "batch": "-XX:+UseParallelGC",
 }
 CONNECT_SECONDS = 10
+SMALL, TINY = 64 << 20, 4 << 20
+"""Bytes: what reads fewer takes longer to plan again on the way, or even to compile, than to do."""
 SMALL_WORK: Mapping[str, str] = {
-    "spark.sql.adaptive.enabled": "false",  # it makes every stage a job, which costs more than it finds
+    "spark.sql.adaptive.enabled": "false",  # it makes every stage a job
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",  # to compile a stage takes longer than to run it
 }
+TINY_WORK: Mapping[str, str] = {**SMALL_WORK, "spark.sql.codegen.wholeStage": "false"}
 
 _session: SparkSession | None = None
 _applied: Settings | None = None
@@ -105,17 +107,21 @@ def stop() -> None:
 
 
 @contextmanager
-def small_work(spark: SparkSession) -> Iterator[None]:
-    """For the body, Spark is set for what takes longer to prepare than to do.
+def sized_work(spark: SparkSession, size: int) -> Iterator[None]:
+    """For the body, Spark is set for work that reads this many bytes.
 
     One setting for all threads: while one of them does small work, the others do theirs so too.
     """
     global _small_work, _before
+    wanted = TINY_WORK if size < TINY else SMALL_WORK if size < SMALL else {}
+    if not wanted:
+        yield
+        return
     with _lock:
         _small_work += 1
         if _small_work == 1:
-            _before = {name: str(spark.conf.get(name)) for name in SMALL_WORK}
-            for name, value in SMALL_WORK.items():
+            _before = {name: str(spark.conf.get(name)) for name in wanted}
+            for name, value in wanted.items():
                 spark.conf.set(name, value)
     try:
         yield
