@@ -242,10 +242,13 @@ def answer(connection: duckdb.DuckDBPyConnection, query: str) -> list[Any]:
 
 def told(row: Sequence[Any]) -> str:
     """A row in words that don't depend on the width of its numbers: a table has its own."""
-    return repr(tuple(f"{item:f}".rstrip("0").rstrip(".") if type(item) in WIDE else item for item in row))
+    return repr(tuple(map(_plain, row)))
 
 
-WIDE = (Decimal, int)  # and no bool
+def _plain(item: Any) -> Any:
+    if isinstance(item, Decimal):
+        return int(item) if item == item.to_integral_value() else item.normalize()
+    return item
 
 
 def bag(connection: duckdb.DuckDBPyConnection, query: str) -> Counter[str]:
