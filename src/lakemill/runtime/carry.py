@@ -42,6 +42,7 @@ from lakemill.runtime.fill import Filling, new_table, state_name
 from lakemill.runtime.window import SourceWindow, StateWindow, Window, narrowed, plan_leaf
 from lakemill.runtime.write import Writing, diff_of, writing
 from lakemill.spark import diff as diffs
+from lakemill.spark.ends import NOTHING
 from lakemill.spark.execute import Execution, counted_jobs
 from lakemill.spark.outputs import explained_write
 from lakemill.spark.session import sized_work
@@ -231,7 +232,10 @@ class _Carrying:
         if number >= len(self.window.sources):
             state = self.window.states[number - len(self.window.sources)]
             own = self._table_of(state)
-            plan = own.plan_scan(state.scan.b, where) if where else state.scan
+            plan = state.scan
+            if where is not None:
+                none = ReadPlan(state.table, None, state.scan.b, ())
+                plan = none if where == NOTHING else own.plan_scan(state.scan.b, where)
             self.reads.append(plan)
             return own.frame(plan, where)
         source = self.window.sources[number]

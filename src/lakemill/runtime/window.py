@@ -24,6 +24,7 @@ from lakemill.core.state import column_types
 from lakemill.errors import ColumnsChanged, FrontierMoved, HistoryError, SnapshotGone, TableReplaced, UnknownTable
 from lakemill.lake.catalog import Catalog
 from lakemill.lake.scan import Recorded, check_recorded, delta_in, rows_of, scan_in
+from lakemill.spark.ends import NOTHING
 from lakemill.store import definitions, versions
 from lakemill.store.definitions import DynamicTable, Source, SourceKind
 from lakemill.store.versions import Frontier, SourceRead
@@ -219,6 +220,8 @@ def plan_leaf(lake: Lake, window: SourceWindow, end: End, where: str | None = No
     if end == "delta":
         assert window.delta is not None  # noqa: S101  (only deltas of sources that have one are asked for)
         return window.delta
+    if where == NOTHING:
+        return ReadPlan(window.table, None, window.b, ())
     if end == "b" and where is None:
         return window.scan
     at = window.b if end == "b" else window.a

@@ -29,6 +29,8 @@ None where nothing can be said.
 BUCKETS = 64
 DRIVER_KEYS = 10_000
 LONGEST = 200
+NOTHING = "1 = 0"
+"""The condition that no row meets."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -121,13 +123,15 @@ def joined(ranges: Iterable[tuple[Any, Any]], nearer: int = 2) -> Ends:
 
 def within(ends: Mapping[str, Ends]) -> str | None:
     """A condition in Spark SQL, by column; None where it would say nothing."""
+    if () in ends.values():
+        return NOTHING
     parts = []
     for name, found in ends.items():
         if found is not None:
             column = quote_spark(name)
-            if found and all(isinstance(low, Word) and low == high for low, high in found):
+            if all(isinstance(low, Word) and low == high for low, high in found):
                 parts.append(f"{column} IN ({', '.join(low for low, _ in found)})")
                 continue
-            ranges = [f"{column} BETWEEN {low} AND {high}" for low, high in found] or ["1 = 0"]
+            ranges = [f"{column} BETWEEN {low} AND {high}" for low, high in found]
             parts.append(ranges[0] if len(ranges) == 1 else f"({' OR '.join(ranges)})")
     return " AND ".join(parts) or None
