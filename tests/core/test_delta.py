@@ -40,6 +40,7 @@ QUERIES = {
     "filter": "SELECT id, v + 1 AS w FROM r WHERE v > 2",
     "project to duplicates": "SELECT k FROM r",
     "union all": "SELECT k, v FROM r UNION ALL SELECT k, w FROM s",
+    "union of wide decimals": "SELECT sum(v::DECIMAL(10, 0)) AS t FROM r GROUP BY k UNION ALL SELECT 0.25 FROM s",
     "unnest in from": "SELECT id, e FROM r, UNNEST(l) AS t(e)",
     "unnest in select": "SELECT id, unnest(l) AS e FROM r",
     "left unnest": "SELECT id, e FROM r LEFT JOIN UNNEST(l) AS t(e) ON TRUE",

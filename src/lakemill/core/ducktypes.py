@@ -254,9 +254,12 @@ def _common_number(one: Type, other: Type) -> Type:
             if all(holds(wide, end) for each in (one, other) for end in bounds(each)):
                 return wide
         return HUGEINT
+    exact = one.name == other.name == "DECIMAL"
     one, other = as_decimal(one), as_decimal(other)
-    scale = max(one.scale, other.scale)
-    return decimal(min(MOST_DIGITS, max(one.width - one.scale, other.width - other.scale) + scale), scale)
+    scale, digits = max(one.scale, other.scale), max(one.width - one.scale, other.width - other.scale)
+    if exact:  # of what does not fit, two decimals lose digits behind the point, beside an integer one before it
+        scale = min(scale, MOST_DIGITS - digits)
+    return decimal(min(MOST_DIGITS, digits + scale), scale)
 
 
 def sum_type(one: Type, other: Type) -> Type:
