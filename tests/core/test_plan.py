@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakemill.core.definition import RefreshMode
-from lakemill.core.plan import Shape, SourceSize, decide, obstacle, resolve
+from lakemill.core.plan import Experience, Shape, SourceSize, decide, obstacle, resolve
 from lakemill.core.refresh import Action
 from lakemill.core.shape import NotIncremental
 from tests.core.test_delta import QUERIES, WHOLE, tree_of
@@ -92,6 +92,21 @@ def test_threshold(delta_rows: int, expected: str) -> None:
     for mode in (RefreshMode.AUTO, RefreshMode.ADAPTIVE):
         assert action(QUERIES["group by"], {0: size}, mode) == expected
     assert action(QUERIES["group by"], {0: size}, RefreshMode.INCREMENTAL) == "KEYS KEYS"
+
+
+@pytest.mark.parametrize(
+    ("experience", "expected"),
+    [
+        (Experience(deltas=2, rows=10, whole=3), False),
+        (Experience(deltas=4, rows=10, whole=3), True),
+        (Experience(deltas=4, rows=19, whole=3), True),
+        (Experience(deltas=4, rows=20, whole=3), False),  # half as many rows now: worth a try
+        (Experience(deltas=4, rows=10, whole=3, whole_since=9), True),
+        (Experience(deltas=4, rows=10, whole=3, whole_since=10), False),
+    ],
+)
+def test_what_was_slower_is_left_for_a_while(experience: Experience, expected: bool) -> None:
+    assert experience.against_deltas(10) == expected
 
 
 def test_adaptive_takes_the_cheaper_way() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 STAMP = "_ducklake_internal_snapshot_id"
 _FILES = """
-SELECT t.table_id, t.path || f.path, f.path, f.path_is_relative
+SELECT t.table_id, t.path || f.path, f.path, f.path_is_relative, t.end_snapshot
 FROM ducklake_delete_file f JOIN ducklake_table t USING (table_id)
-WHERE t.end_snapshot IS NULL AND f.format = 'parquet'
+WHERE f.format = 'parquet'
 """
 
 
@@ -63,10 +64,11 @@ class Doubts:
                 deletes[name].append(commit.snapshot)
         head = max(history.truth.states)
         names = {state.table_id: name for states in history.truth.states.values() for name, state in states.items()}
-        for table_id, below, path, relative in self._lake.conn.execute(_FILES).fetchall():
-            name, file = names[table_id], f"{history.root}/data/main/{below}" if relative else path
-            if STAMP not in pq.read_schema(file).names:
+        for table_id, below, path, relative, end in self._lake.conn.execute(_FILES).fetchall():
+            name, file = names.get(table_id), f"{history.root}/data/main/{below}" if relative else path
+            gone = end is not None and not Path(file).exists()  # with a table that was replaced, and cleaned up
+            if name is None or gone or STAMP not in pq.read_schema(file).names:
                 continue
             stamps = sorted({s for s in pq.read_table(file, columns=[STAMP]).column(0).to_pylist() if s is not None})
-            for stamp, following in zip(stamps, [*stamps[1:], head + 1], strict=True):
+            for stamp, following in zip(stamps, [*stamps[1:], end or head + 1], strict=True):
                 yield name, stamp, following, [c for c in deletes[name] if stamp <= c < following]

@@ -42,7 +42,7 @@ def _tell(found: tuple[RefreshRecord, ...], output: Output) -> None:
 
 
 def _for_people(record: RefreshRecord) -> dict[str, Any]:
-    taken = records.seconds(record)
+    taken = record.seconds
     return {
         "started": moment(record.started_at),
         "table": str(record.name),

@@ -21,7 +21,7 @@ def summary(record: RefreshRecord) -> str:
         parts += [f"{rows_out(record)} rows", f"{size(record.bytes_read) or UNKNOWN} read"]
     elif record.error_code:
         parts.append(f"{record.error_code}: {(record.error_text or '').partition(' → ')[0]}")
-    parts.append(f"{UNKNOWN if (taken := seconds(record)) is None else f'{taken:.1f} s'}")
+    parts.append(f"{UNKNOWN if (taken := record.seconds) is None else f'{taken:.1f} s'}")
     return f"{record.name}: {', '.join(parts)}"
 
 
@@ -30,10 +30,6 @@ def rows_out(record: RefreshRecord) -> str:
     if record.rows_inserted is None or record.rows_deleted is None:
         return UNKNOWN
     return f"+{record.rows_inserted} −{record.rows_deleted}"
-
-
-def seconds(record: RefreshRecord) -> float | None:
-    return None if record.ended_at is None else (record.ended_at - record.started_at).total_seconds()
 
 
 def fields(record: RefreshRecord) -> dict[str, Any]:
@@ -53,7 +49,7 @@ def fields(record: RefreshRecord) -> dict[str, Any]:
         "definition_version": record.definition_version,
         "started": record.started_at,
         "ended": record.ended_at,
-        "seconds": seconds(record),
+        "seconds": record.seconds,
         "phases": dict(record.phases),
         "rows_in": record.rows_in,
         "rows_inserted": record.rows_inserted,

@@ -42,6 +42,11 @@ class Reason:
     remedy: str | None = None
 
 
+FULL_IS_CHEAPER = "FULL_IS_CHEAPER"
+AGAIN = 10
+"""After so many whole refreshes deltas are tried again: machines and tables change."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceSize:
     """A source at b, and what changed in it over (a, b]."""
@@ -69,6 +74,21 @@ class Plan:
     full_bytes: int = 0
     share: float | None = None
     """Of the changed source that changed most: what CARDINALITY_THRESHOLD is held against before keys are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What refreshes of a table took, in seconds: the last one from deltas, of so many rows, and the last whole one."""
+
+    deltas: float
+    rows: int
+    whole: float
+    whole_since: int = 0
+    """How many were whole since the last one from deltas, because that was slower."""
+
+    def against_deltas(self, rows: int) -> bool:
+        """Whether deltas of this many rows are likely slower; now and then they are tried again."""
+        return self.deltas > self.whole and 2 * rows > self.rows and self.whole_since < AGAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +149,12 @@ def decide(
     threshold: float,
     strict: bool = False,
     clock_moved: bool = False,
+    experience: Experience | None = None,
 ) -> Plan:
     """The plan of a refresh whose history can be used; what can't is the caller's REINITIALIZE.
 
-    ``clock_moved``: the query asks for the time, and it is another than that of the last refresh.
+    ``clock_moved``: the query asks for the time, and it is another than that of the last refresh. ``experience``: what
+    ADAPTIVE goes by, beside the bytes.
     """
     full_bytes = _full_bytes(shape, sizes)
     changed = frozenset(number for number, size in sizes.items() if size.changed)
@@ -147,8 +169,13 @@ def decide(
     cost = sum(_bytes(tree, sizes, share) for tree in (*(step.tree for step in delta.steps), delta.tree))
     if delta.whole and not strict:
         return Plan(Action.FULL, _WHOLE[delta.whole[0]], None, cost, full_bytes, share)
-    if not strict and (reason := _dearer(resolved.declared, share, threshold, cost, full_bytes)):
-        return Plan(Action.FULL, reason, None, cost, full_bytes, share)
+    if not strict:
+        reason = _dearer(resolved.declared, share, threshold, cost, full_bytes)
+        rows = sum(sizes[number].delta_rows for number in changed)
+        if reason is None and resolved.declared is RefreshMode.ADAPTIVE and experience is not None:
+            reason = _slower(experience, rows)
+        if reason is not None:
+            return Plan(Action.FULL, reason, None, cost, full_bytes, share)
     action, why = _action(shape, delta, all(sizes[number].only_inserts for number in changed))
     return Plan(action, why, delta, cost, full_bytes, share)
 
@@ -167,8 +194,15 @@ def _dearer(declared: RefreshMode, share: float, threshold: float, cost: int, fu
             "refresh more often, or raise the threshold",
         )
     if declared is RefreshMode.ADAPTIVE and cost > full_bytes:
-        return Reason("FULL_IS_CHEAPER", f"from deltas it would read {cost:,} bytes, whole {full_bytes:,}")
+        return Reason(FULL_IS_CHEAPER, f"from deltas it would read {cost:,} bytes, whole {full_bytes:,}")
     return None
+
+
+def _slower(experience: Experience, rows: int) -> Reason | None:
+    if not experience.against_deltas(rows):
+        return None
+    text = f"the last refresh from deltas took {experience.deltas:.1f} s, the last whole one {experience.whole:.1f} s"
+    return Reason(FULL_IS_CHEAPER, text)
 
 
 def _action(shape: Node, delta: Delta, only_inserts: bool) -> tuple[Action, Reason]:

@@ -37,6 +37,10 @@ class Action(Enum):
     REINITIALIZE = "REINITIALIZE"  # as FULL, because history can't be used
 
 
+DELTAS = frozenset({Action.APPEND, Action.DELTA, Action.MERGE, Action.KEYS})
+WHOLE = frozenset({Action.INITIALIZE, Action.FULL, Action.REINITIALIZE})
+
+
 class Outcome(Enum):
     EXECUTING = "EXECUTING"  # not yet one
     SUCCEEDED = "SUCCEEDED"

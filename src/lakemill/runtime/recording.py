@@ -11,7 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from lakemill.core.refresh import Outcome, Trigger
+from lakemill.core.plan import AGAIN, FULL_IS_CHEAPER, Experience
+from lakemill.core.refresh import DELTAS, WHOLE, Outcome, Trigger
 from lakemill.errors import ClaimLost, LakemillError, OutcomeUnknown, PublishTimedOut, UpstreamFailed
 from lakemill.store import db, history
 from lakemill.store.history import RefreshRecord, SourceDelta
@@ -77,6 +78,21 @@ def deltas(window: Window) -> tuple[SourceDelta, ...]:
         )
         for found in window.sources
     )
+
+
+def experience(lake: Lake, table: DynamicTable) -> Experience | None:
+    """What the last refreshes by this definition took; None where there was none from deltas, or no whole one."""
+    records = [
+        record
+        for record in history.history(lake.conn, table.id, most=20 * AGAIN)
+        if record.outcome is Outcome.SUCCEEDED and record.definition_version == table.definition_version
+    ]
+    place, last = next(((i, found) for i, found in enumerate(records) if found.action in DELTAS), (0, None))
+    whole = next((record for record in records if record.action in WHOLE), None)
+    if last is None or whole is None:
+        return None
+    since = [record for record in records[:place] if (record.reason or "").startswith(FULL_IS_CHEAPER)]
+    return Experience(last.seconds or 0, last.rows_in or 0, whole.seconds or 0, len(since))
 
 
 def rows_in(window: Window) -> int | None:

@@ -267,6 +267,7 @@ class Refresh:
         definition = self.table.definition
         mode = ResolvedMode(definition.refresh_mode, self.table.resolved.mode, self._mode_reason())
         moved = self.clocked and self.frontier.version.t != self.t
+        adaptive = definition.refresh_mode is RefreshMode.ADAPTIVE
         plan = decide(
             self.shape,
             mode,
@@ -274,6 +275,7 @@ class Refresh:
             threshold=definition.cardinality_threshold,
             strict=definition.strict,
             clock_moved=moved,
+            experience=recording.experience(self.lake, self.table) if adaptive else None,
         )
         return plan, window
 

@@ -69,6 +69,11 @@ class RefreshRecord:
     error_text: str | None = None
     sources: tuple[SourceDelta, ...] = ()
 
+    @property
+    def seconds(self) -> float | None:
+        """How long it took; None as long as it is not over."""
+        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+
 
 def save_refresh(where: Executor, record: RefreshRecord) -> None:
     """Remember the refresh as it stands; one that succeeded stays so, whatever its worker was told."""
