@@ -2,7 +2,7 @@
 
 Stock DuckDB stamps the positions of a second and later delete with transaction start + 1 (traps 1). Whoever sees only
 the catalog can't tell a group's commit where two commits that deleted from the table fit between its stamp and the
-next one. The commits are known here for certain; the stamps are read from the delete files.
+next one that ends it. The commits are known here for certain; the stamps are read from the delete files.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ _FILES = """
 SELECT t.table_id, t.path || f.path, f.path, f.path_is_relative, t.end_snapshot
 FROM ducklake_delete_file f JOIN ducklake_table t USING (table_id)
 WHERE f.format = 'parquet'
+"""
+
+_INLINED = """
+SELECT snapshot_id, told[1]::BIGINT
+FROM ducklake_snapshot_changes, regexp_matches(changes_made, 'inlined_delete:(\\d+)', 'g') told
 """
 
 
@@ -64,11 +69,17 @@ class Doubts:
                 deletes[name].append(commit.snapshot)
         head = max(history.truth.states)
         names = {state.table_id: name for states in history.truth.states.values() for name, state in states.items()}
+        inlined: dict[int, set[int]] = defaultdict(set)
+        for snapshot, table_id in self._lake.conn.execute(_INLINED).fetchall():
+            inlined[table_id].add(snapshot)
         for table_id, below, path, relative, end in self._lake.conn.execute(_FILES).fetchall():
             name, file = names.get(table_id), f"{history.root}/data/main/{below}" if relative else path
             gone = end is not None and not Path(file).exists()  # with a table that was replaced, and cleaned up
             if name is None or gone or STAMP not in pq.read_schema(file).names:
                 continue
             stamps = sorted({s for s in pq.read_table(file, columns=[STAMP]).column(0).to_pylist() if s is not None})
-            for stamp, following in zip(stamps, [*stamps[1:], end or head + 1], strict=True):
+            for index, stamp in enumerate(stamps):
+                # deletes from one file exclude each other, but not those that are inlined, whose stamps end nothing
+                later = [other for other in stamps[index + 1 :] if other not in inlined[table_id]]
+                following = later[0] if later else end or head + 1
                 yield name, stamp, following, [c for c in deletes[name] if stamp <= c < following]
