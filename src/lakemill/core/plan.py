@@ -207,7 +207,7 @@ def _slower(experience: Experience, rows: int) -> Reason | None:
 
 def _action(shape: Node, delta: Delta, only_inserts: bool) -> tuple[Action, Reason]:
     if delta.merged:
-        return Action.MERGE, Reason("MERGE", "what changed rows add to each group is added to the sums that are kept")
+        return Action.MERGE, Reason("MERGE", "what changed is added to what is kept of groups, or of an order")
     if delta.keyed:
         return Action.KEYS, Reason("KEYS", "the keys that changed rows touch are computed anew")
     if only_inserts and _keeps_signs(shape):
