@@ -381,10 +381,10 @@ def test_a_supplier_that_waits_is_loaded_on_the_way(mill: Mill) -> None:
 
 # ---------------------------------------------------------------- others at the same time
 def test_adaptive_learns_what_is_slower(mill: Mill) -> None:
-    mill.create(
-        "sums", "SELECT k, count(*) AS n FROM r GROUP BY k", "REFRESH_MODE = ADAPTIVE CARDINALITY_THRESHOLD = 1"
-    )
-    more = "INSERT INTO r SELECT i, i % 3, 0, 'x' FROM range({}) t(i)"
+    more = "INSERT INTO r SELECT i, i % 3, 0, 'x' || i FROM range({}) t(i)"
+    mill.tell(more.format(50_000))  # of a small table all bytes are fewer than those of a delta and a state
+    options = "REFRESH_MODE = ADAPTIVE CARDINALITY_THRESHOLD = 1"
+    mill.create("sums", "SELECT k, count(*) AS n FROM r GROUP BY k", options)
     mill.tell(more.format(10))
     assert did(mill.refresh("sums")) == (Action.MERGE, "MERGE")
     mill.lake.conn.execute(
