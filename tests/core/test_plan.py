@@ -62,6 +62,12 @@ def test_nothing_changed() -> None:
     assert action("SELECT DISTINCT ON (k) id FROM r", {}) == "NO_DATA NO_CHANGE"
 
 
+def test_a_source_that_nobody_reads_changed() -> None:
+    query = "WITH c AS (SELECT w FROM s) SELECT id, rank() OVER (PARTITION BY k ORDER BY id) AS n FROM r"
+    assert action(query, {1: CHANGES}) == "NO_DATA NO_CHANGE"
+    assert action(query, {0: CHANGES, 1: CHANGES}) == "KEYS KEYS"
+
+
 def test_time_passes_without_changes() -> None:
     shape = shape_of(QUERIES["now in a filter"])
     resolved = resolve(RefreshMode.AUTO, shape)

@@ -158,6 +158,8 @@ def decide(
     """
     full_bytes = _full_bytes(shape, sizes)
     changed = frozenset(number for number, size in sizes.items() if size.changed)
+    if not isinstance(shape, NotIncremental):  # a source can be named, in a CTE that nobody reads, and not be read
+        changed &= {scan.source for scan in scans(shape)}
     if not changed and not (clock_moved and _own_clock(shape)):
         return Plan(Action.NO_DATA, Reason("NO_CHANGE", "nothing that it reads changed"), full_bytes=full_bytes)
     if resolved.mode is RefreshMode.FULL:
