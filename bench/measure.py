@@ -55,6 +55,11 @@ class Report:
         )
         print(f"  {question} · {figure}: {value:,.3f} {unit} {target}", flush=True)
 
+    def at_most(self, question: str, figure: str, value: float, most: float | None, *, unit: str) -> None:
+        """A figure with an upper limit, where it has one."""
+        met = None if most is None else value <= most
+        self.add(question, figure, value, unit=unit, target="" if most is None else f"≤ {most:.2g}", met=met)
+
     def finish(self, file: Path) -> None:
         machine = {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -106,23 +106,9 @@ class Bench:
             ours, spark, by_d, share = (statistics.median(one) for one in zip(*measured, strict=True))
             question = f"Q{number}, {kind} ({actions[number]})"
             most = 0.01 if few else 0.1 if kind == "contiguous" and number in TARGETS else None
-            self.report.add(
-                question,
-                "records / whole",
-                share,
-                unit="×",
-                target=f"≤ {most}" if most else "",
-                met=share <= most if most else None,
-            )
+            self.report.at_most(question, "records / whole", share, most, unit="×")
             quick = max(0.1 * spark, 1.5) if most == 0.1 else None
-            self.report.add(
-                question,
-                "refresh",
-                ours,
-                unit="s",
-                target=f"≤ {quick:.1f}" if quick else "",
-                met=ours <= quick if quick else None,
-            )
+            self.report.at_most(question, "refresh", ours, quick, unit="s")
             self.report.add(question, "Spark whole", spark, unit="s")
             self.report.add(question, "refresh / Spark whole", ours / spark, unit="×")
             self.report.add(question, "refresh / DuckDB whole", ours / by_d, unit="×")
@@ -136,7 +122,7 @@ class Bench:
             seconds.append(time.perf_counter() - started)
             assert record.action is Action.NO_DATA, record
         p99 = statistics.quantiles(seconds, n=100)[98] * 1000
-        self.report.add("NO_DATA", "p99", p99, unit="ms", target="≤ 10", met=p99 <= 10)
+        self.report.at_most("NO_DATA", "p99", p99, 10, unit="ms")
         self.report.add("NO_DATA", "p50", statistics.median(seconds) * 1000, unit="ms")
 
 

@@ -32,7 +32,7 @@ from lakemill.core.state import column_types, keep
 from lakemill.core.widen import widened
 from lakemill.errors import UnsupportedSql
 from tests.core.shrink import smaller_queries, smaller_rows
-from tests.core.test_delta import TIMES, at_time, check, check_kept
+from tests.core.test_delta import TIMES, at_time, check, check_kept, subtract
 from tests.refresh import generate
 from tests.refresh.generate_data import Schema, changes, created, filled, schema
 
@@ -96,11 +96,7 @@ class Bench:
     def subtract(self) -> frozenset[int]:
         """The deltas between the ends; which sources changed."""
         for number in range(len(self.schema)):
-            both = f"SELECT *, 1 AS one FROM source{number}_b UNION ALL SELECT *, -1 FROM source{number}_a"
-            self.tell(
-                f"CREATE OR REPLACE TEMP TABLE source{number}_delta AS SELECT * EXCLUDE one,"
-                f" sum(one)::BIGINT AS __weight FROM ({both}) GROUP BY ALL HAVING sum(one) <> 0"
-            )
+            subtract(self.connection, number)
         counts = (self.connection.execute(f"FROM source{n}_delta LIMIT 1").fetchall() for n in range(len(self.schema)))
         return frozenset(number for number, some in enumerate(counts) if some)
 

@@ -224,13 +224,17 @@ def fill(connection: duckdb.DuckDBPyConnection, rng: Random) -> frozenset[int]:
             connection.execute(f"CREATE OR REPLACE TEMP TABLE source{number}_{end} ({typed})")
             if rows:
                 connection.execute(f"INSERT INTO source{number}_{end} VALUES {', '.join(rows)}")
-        listed = ", ".join(columns)
-        connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE source{number}_delta AS SELECT {listed}, sum(one)::BIGINT AS __weight FROM"
-            f" (SELECT *, 1 AS one FROM source{number}_b UNION ALL SELECT *, -1 FROM source{number}_a)"
-            f" GROUP BY {listed} HAVING sum(one) <> 0"
-        )
+        subtract(connection, number)
     return frozenset(changed)
+
+
+def subtract(connection: duckdb.DuckDBPyConnection, number: int) -> None:
+    """The delta of a source, from its ends."""
+    both = f"SELECT *, 1 AS one FROM source{number}_b UNION ALL SELECT *, -1 FROM source{number}_a"
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE source{number}_delta AS SELECT * EXCLUDE one,"
+        f" sum(one)::BIGINT AS __weight FROM ({both}) GROUP BY ALL HAVING sum(one) <> 0"
+    )
 
 
 TIMES = {"now_a": "2026-01-03 00:30:00+00", "now_b": "2026-01-04 12:15:00+00"}

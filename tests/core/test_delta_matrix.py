@@ -13,7 +13,7 @@ import pytest
 
 from lakemill.core.algebra import scans, states
 from lakemill.core.state import keep
-from tests.core.test_delta import QUERIES, SCHEMA, SOURCES, TYPES, check, check_kept, tree_of
+from tests.core.test_delta import QUERIES, SCHEMA, SOURCES, TYPES, check, check_kept, subtract, tree_of
 
 MORE = {
     "projection": "SELECT v, upper(name) AS n FROM r",
@@ -125,13 +125,8 @@ def held(connection: duckdb.DuckDBPyConnection, end: str) -> None:
 
 def between(connection: duckdb.DuckDBPyConnection) -> None:
     """The deltas of all sources, from their ends."""
-    for number, columns in enumerate(SCHEMA["main"].values()):
-        listed = ", ".join(columns)
-        connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE source{number}_delta AS SELECT {listed}, sum(one)::BIGINT AS __weight FROM"
-            f" (SELECT *, 1 AS one FROM source{number}_b UNION ALL SELECT *, -1 FROM source{number}_a)"
-            f" GROUP BY {listed} HAVING sum(one) <> 0"
-        )
+    for number in SOURCES.values():
+        subtract(connection, number)
 
 
 def started(*statements: str) -> duckdb.DuckDBPyConnection:

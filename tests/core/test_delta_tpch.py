@@ -18,6 +18,7 @@ from lakemill.core.algebra import Node, at, scans
 from lakemill.core.as_sql import sql
 from lakemill.core.delta import derive
 from lakemill.core.query import build, qualified
+from tests.core.test_delta import subtract
 from tests.fuzz.sandbox import extension
 
 TABLES = ("customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier")
@@ -43,11 +44,7 @@ def tpch() -> Iterator[duckdb.DuckDBPyConnection]:
         connection.execute(CHANGES)
         for number, name in enumerate(TABLES):
             connection.execute(f"CREATE TABLE source{number}_b AS FROM {name}")
-            connection.execute(
-                f"CREATE TABLE source{number}_delta AS SELECT * EXCLUDE one, sum(one)::BIGINT AS __weight FROM"
-                f" (SELECT *, 1 AS one FROM source{number}_b UNION ALL SELECT *, -1 FROM source{number}_a)"
-                " GROUP BY ALL HAVING sum(one) <> 0"
-            )
+            subtract(connection, number)
         yield connection
 
 

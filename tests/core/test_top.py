@@ -15,6 +15,7 @@ from lakemill.core.as_sql import sql
 from lakemill.core.delta import derive
 from lakemill.core.query import build, qualified
 from lakemill.core.state import keep
+from tests.core.test_delta import subtract
 
 SCHEMA = {"main": {"t": {"id": "BIGINT", "k": "VARCHAR", "v": "DOUBLE"}, "u": {"k": "VARCHAR", "w": "BIGINT"}}}
 TYPES = list(SCHEMA["main"].values())
@@ -109,12 +110,7 @@ def step(connection: duckdb.DuckDBPyConnection, query: str, kept: Any, before: l
     for number, rows in enumerate(before):
         load(connection, number, "a", rows)
         load(connection, number, "b", now[number])
-        listed = ", ".join(TYPES[number])
-        connection.execute(
-            f"CREATE OR REPLACE TABLE source{number}_delta AS SELECT {listed}, sum(one)::BIGINT AS __weight FROM"
-            f" (SELECT *, 1 AS one FROM source{number}_b UNION ALL SELECT *, -1 FROM source{number}_a)"
-            f" GROUP BY {listed} HAVING sum(one) <> 0"
-        )
+        subtract(connection, number)
     delta = derive(kept, moved)
     for one in delta.steps:
         connection.execute(f"CREATE OR REPLACE TABLE {one.name} AS {one.sql}")

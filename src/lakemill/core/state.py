@@ -9,7 +9,7 @@ of an order are kept, too; their rule is ``core/top``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -31,7 +31,7 @@ from lakemill.core.algebra import (
     timely,
 )
 from lakemill.core.top import held, shown, total_order
-from lakemill.core.widen import Types, types_of, widened
+from lakemill.core.widen import Types, recast, types_of, widened
 
 _KEYS = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "VARCHAR", "DATE"} | {
     "TIMESTAMP",
@@ -80,12 +80,18 @@ class _Keeping:
         known = types_of(node.child, itself(names(node)), self.types)
         if known is None or any(type_.name not in _KEYS | _FLOATS | {"HUGEINT"} for type_ in known.values()):
             return None
-        wide = {name for name, type_ in known.items() if type_.name == "HUGEINT"}
+        wide = [name for name, type_ in known.items() if type_ == t.HUGEINT]
         order = total_order(node.order, names(node))
         number, self.next = self.next, self.next + 1
         own = tuple((name, f"column{i}") for i, name in enumerate(names(node)))
-        more = Top(_cast(node.child, wide, "DECIMAL(38, 0)"), order, exp.Literal.number(held(rows)), None)
-        return _cast(replace(node, child=Stored(more, (), number, own), order=order), wide, "HUGEINT")
+        more = Top(
+            recast(node.child, dict.fromkeys(wide, t.decimal(t.MOST_DIGITS, 0))),
+            order,
+            exp.Literal.number(held(rows)),
+            None,
+        )
+        first = replace(node, child=Stored(more, (), number, own), order=order)
+        return recast(first, dict.fromkeys(wide, t.HUGEINT))
 
     def _stored(self, node: Aggregate) -> Node | None:
         if timely(node) or not scans(node):
@@ -114,14 +120,6 @@ class _Keeping:
         inner = replace(node, values=tuple((part.name, _whole(part)) for part in parts.values()))
         state = Stored(inner, tuple(parts.values()), number, tuple(zip(names(inner), own, strict=True)))
         return Project(state, (*itself(name for name, _ in node.keys), *values))
-
-
-def _cast(node: Node, columns: Collection[str], type_: str) -> Node:
-    """The node with these columns in another type."""
-    if not columns:
-        return node
-    as_it_is = dict(itself(names(node)))
-    return Project(node, tuple((n, exp.cast(v, type_) if n in columns else v) for n, v in as_it_is.items()))
 
 
 # ---------------------------------------------------------------- aggregates as parts

@@ -46,23 +46,22 @@ def widened(node: Node, types: Types) -> Node:
     if left is None or right is None:
         return node
     wide = [t.common(one, other) for one, other in zip(left, right, strict=True)]
-    return SetOp(node.kind, node.all, _cast(node.left, left, wide), _cast(node.right, right, wide))
+    sides = [
+        recast(side, {name: to for name, own, to in zip(names(side), have, wide, strict=True) if to not in (None, own)})
+        for side, have in ((node.left, left), (node.right, right))
+    ]
+    return SetOp(node.kind, node.all, *sides)
+
+
+def recast(node: Node, wanted: Mapping[str, t.Type | None]) -> Node:
+    """The node with these columns in other types."""
+    if not wanted:
+        return node
+    below, given = (node.child, node.columns) if isinstance(node, Project) else (node, itself(names(node)))
+    types = {name: exp.DataType.build(str(type_), dialect="duckdb") for name, type_ in wanted.items()}
+    return Project(below, tuple((name, exp.cast(v, types[name]) if name in types else v) for name, v in given))
 
 
 def _known(side: Node, types: Types) -> list[t.Type] | None:
     found = types_of(side, itself(names(side)), types)
     return None if found is None else [found[name] for name in names(side)]
-
-
-def _cast(side: Node, have: Sequence[t.Type], want: Sequence[t.Type | None]) -> Node:
-    given = dict(side.columns) if isinstance(side, Project) else dict(itself(names(side)))
-    columns = tuple(
-        (
-            name,
-            given[name] if to in (None, own) else exp.cast(given[name], exp.DataType.build(str(to), dialect="duckdb")),
-        )
-        for name, own, to in zip(names(side), have, want, strict=True)
-    )
-    if all(value is given[name] for name, value in columns):
-        return side
-    return Project(side.child if isinstance(side, Project) else side, columns)
