@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from threading import Thread
 from typing import Any
@@ -65,7 +66,7 @@ class Course:
             texts = [_drawn(self.rng, self.tables) for _ in range(count)]
             self.names = ("drawn",) * count
         else:
-            self.names = self.names or tuple(self.rng.sample(sorted(CORPUS), count))
+            self.names = self.names or tuple(_sampled(self.rng, count))
             texts = [CORPUS[name] for name in self.names]
         self.texts = [self._placed(text) for text in texts]
         self.busy = self.rng.random() < 0.4
@@ -131,8 +132,8 @@ class Course:
 
     # ------------------------------------------------------------ steps
     def _create(self, name: str, query: str) -> None:
-        mode = self.rng.choice(["AUTO", "AUTO", "ADAPTIVE", "FULL"])
-        threshold = self.rng.choice([1.0, 1.0, 0.3])
+        mode = self.rng.choices(["AUTO", "ADAPTIVE", "FULL"], [10, 1, 1])[0]  # deltas are what can be wrong
+        threshold = self.rng.choices([1.0, 0.3], [10, 1])[0]
         text = (
             f"CREATE DYNAMIC TABLE {self.schema}.{name} TARGET_LAG = '1 minute' REFRESH_MODE = {mode}"
             f" CARDINALITY_THRESHOLD = {threshold} AS {query}"
@@ -228,6 +229,12 @@ class Course:
 
 def _clocked(query: str) -> bool:
     return any(word in query.lower() for word in CLOCK)
+
+
+def _sampled(rng: Random, count: int) -> list[str]:
+    """Some of the corpus, of what Spark can answer as DuckDB does."""
+    names = rng.sample(sorted(CORPUS), len(CORPUS))
+    return list(islice((name for name in names if refusal(CORPUS[name], SCHEMA["main"]) is None), count))
 
 
 def _drawn(rng: Random, tables: generate_data.Schema) -> str:
