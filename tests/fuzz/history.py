@@ -15,7 +15,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from random import Random
 
@@ -61,6 +61,7 @@ class History:
 class Transaction:
     start: int
     models: dict[str, Model]
+    begun: dict[str, Model]
     touched: set[str] = field(default_factory=set)
     deleted_from: set[str] = field(default_factory=set)
     shaped: set[str] = field(default_factory=set)
@@ -210,7 +211,7 @@ class Machine:
         self.note(writer, "BEGIN")
         writer.connection.execute("BEGIN")
         row = writer.connection.execute("SELECT id FROM lake.current_snapshot()").fetchone()
-        writer.open = Transaction(int(row[0]) if row else -1, dict(self.models))
+        writer.open = Transaction(int(row[0]) if row else -1, dict(self.models), dict(self.models))
 
     def commit(self, writer: Writer, look: bool = True) -> bool:
         transaction = writer.open
@@ -233,9 +234,18 @@ class Machine:
         if self.box.head() > transaction.start + 1:
             self.history.operations["commit over another's commit"] += 1
         for name in transaction.shaped:
-            self.models[name] = transaction.models[name]
+            self.models[name] = self.shaped(transaction, name)
         self.capture(transaction, views)
         return True
+
+    def shaped(self, transaction: Transaction, name: str) -> Model:
+        """What a table is after the commit: of two at once, one can rename what the other alters."""
+        after = transaction.models[name]
+        if name not in transaction.begun:
+            return after
+        new = {field.name: getattr(after, field.name) for field in fields(after)}
+        old = transaction.begun[name]
+        return replace(self.models[name], **{key: v for key, v in new.items() if v != getattr(old, key)})
 
     def give_up(self, writer: Writer, error: duckdb.Error) -> None:
         self.history.actions.append((writer.number, ("ROLLBACK",)))
