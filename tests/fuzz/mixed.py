@@ -99,6 +99,10 @@ def publish(it: Machine, lake: Lake) -> None:
     except LakemillError as error:
         if error.code == "ENGINE_LOST" and stock_dies(it, it.models[name]):
             raise FlushCrashes from error
+        if error.code == "UNSUPPORTED_LAKE" and stock_loses(it, it.models[name]):
+            it.history.operations["refused: the extension would lose deletes at a flush"] += 1
+            it.history.actions.pop()  # it did not happen, nor shall it in the twin
+            return
         it.history.failures.append(f"{chosen.kind} on {chosen.table}: {error}")
         return
     it.history.operations[chosen.kind] += 1
@@ -116,6 +120,19 @@ def stock_dies(it: Machine, model: Model) -> bool:
         return True
     client.close()
     return False
+
+
+def stock_loses(it: Machine, model: Model) -> bool:
+    """Whether a stock client that flushes has other rows afterwards."""
+    client = it.box.connect("flush")
+    client.execute("BEGIN")
+    counts = []
+    for statement in ("SELECT 1", f"CALL ducklake_flush_inlined_data('lake', table_name => {model.sql_name!r})"):
+        client.execute(statement).fetchall()
+        counts.append(client.execute(f"SELECT count(*) FROM {model.table}").fetchall())
+    client.execute("ROLLBACK")
+    client.close()
+    return counts[0] != counts[1]
 
 
 def accept(it: Machine, done: Publish) -> None:
