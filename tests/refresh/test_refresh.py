@@ -505,6 +505,23 @@ def test_a_point_is_one_state_of_all(mill: Mill) -> None:
     }
 
 
+def test_a_point_of_tables_that_ask_for_the_time(mill: Mill) -> None:
+    """They are right together where one refresh computed them, for one time."""
+    mill.create("a", "SELECT id, k FROM r WHERE now()::TIMESTAMP > TIMESTAMP '2020-01-01 00:00:00'")
+    mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
+    mill.refresh("b")
+    names = [parse_name(name) for name in ("r", "a", "b")]
+    together = point.point(mill.lake, names, timedelta(minutes=5))
+    with duck.connect(mill.lake.settings, mill.lake.dsn, read_only=True) as session:
+        session.execute(together.sql)
+        counts = "SELECT (SELECT count(*) FROM r), (SELECT count(*) FROM a), (SELECT sum(n) FROM b)"
+        (found,) = session.execute(counts).fetchall()
+        assert len(set(found)) == 1
+    mill.tell("DELETE FROM r WHERE k = 1")
+    mill.refresh("a")
+    assert point.point(mill.lake, names, timedelta(minutes=5)).b == together.b
+
+
 def test_verify_finds_what_is_wrong(mill: Mill) -> None:
     mill.create("copy", "SELECT id, v FROM r")
     mill.tell("UPDATE copy SET v = v + 1e-13 WHERE id = 7")

@@ -52,3 +52,22 @@ def test_no_delta_holds_more_rows_than_the_plan_says() -> None:
     for cut, changed in ((3, 5), (ALL_DELETED, 1)):
         plan = ReadPlan(table, 3, 6, reads, (DeleteRead(older, cut, NONE_DELETED), after))
         assert plan.rows_changed == changed
+
+
+def test_a_small_delete_after_a_big_one_is_small(make_lake: MakeLake) -> None:
+    """Stock DuckDB writes the positions of the first delete again with the second: they are no change of the second."""
+    with Story(make_lake(inline=0)) as story:
+        for statement in (
+            "CREATE TABLE t (id INT)",
+            "INSERT INTO t SELECT * FROM range(100)",
+            "DELETE FROM t WHERE id < 40",
+            "DELETE FROM t WHERE id = 50",
+            "DELETE FROM t WHERE id IN (60, 61)",
+        ):
+            story.main.execute(statement)
+        head = story.head
+        changed = [
+            story.table.plan_delta(a, b).rows_changed for a, b in ((head - 2, head - 1), (head - 1, head), (2, head))
+        ]
+        assert changed[1:] == [2, 43]
+        assert 1 <= changed[0] <= 3  # at an older b the later positions still count

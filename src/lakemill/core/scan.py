@@ -122,6 +122,8 @@ class DeleteRead:
     file: DeleteFile
     cut_a: int
     cut_b: int
+    earlier: int = 0
+    """How many positions are known to be deleted at a already; 0 where its stamps were not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +158,8 @@ class ReadPlan:
         total = sum(read.file.rows for read in self.files if read.file.id not in both)
         for delete in self.deletes:
             if delete.file.data_file_id in both:
-                if delete.cut_b != NONE_DELETED:
-                    total += delete.file.positions
-                elif delete.cut_a == ALL_DELETED:  # of one that counts in part at a, the rest may come with b's
-                    total -= delete.file.positions
+                total -= delete.file.positions if delete.cut_a == ALL_DELETED else delete.earlier
+                total += delete.file.positions if delete.cut_b != NONE_DELETED else 0
         total += sum(delete.data_file_id in both for delete in self.inlined_deletes)
         return max(total, 0) + sum(len(inlined.rows) for inlined in self.inlined_rows)
 

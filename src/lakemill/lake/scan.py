@@ -19,6 +19,7 @@ from lakemill.core.scan import (
     ALL_DELETED,
     NONE_DELETED,
     DeleteFile,
+    DeleteRead,
     FileRead,
     InlinedDelete,
     ReadPlan,
@@ -127,7 +128,7 @@ def delta_in(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, b: S
         a=a.id,
         b=b.id,
         files=tuple(reads),
-        deletes=combine_cuts(_only(cuts_a, live_a), _only(cuts_b, live_b)),
+        deletes=_counted(combine_cuts(_only(cuts_a, live_a), _only(cuts_b, live_b)), stamps),
         inlined_deletes=tuple(delete for file_id in ids for delete in inlined.get(file_id, ())),
         inlined_rows=tuple(catalog.inlined_rows(table, a.id, b.id)),
         mappings=_mappings(catalog, [read.file for read in reads]),
@@ -244,6 +245,15 @@ def _cuts(catalog: Catalog, stamps: Stamps, table: TableAt, deletes: Sequence[De
         labels = catalog.labels(table.id, own[0], by.latest)
         cuts[data_file_id] = (delete, deleted_up_to(own, at.id, catalog.written_by(data_file_id), by, labels))
     return cuts
+
+
+def _counted(deletes: Sequence[DeleteRead], stamps: Stamps) -> tuple[DeleteRead, ...]:
+    """With how many positions of each were deleted at a already: a second delete by stock DuckDB repeats the first."""
+    known = stamps.of([read.file.path for read in deletes if read.cut_a not in (NONE_DELETED, ALL_DELETED)])
+    return tuple(
+        replace(read, earlier=_up_to(known[read.file.path], read.cut_a, 0)) if read.file.path in known else read
+        for read in deletes
+    )
 
 
 def _retyped(catalog: Catalog, table: TableAt) -> dict[int, tuple[str, ...]]:

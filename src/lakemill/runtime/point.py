@@ -63,14 +63,17 @@ def point(lake: Lake, names: Sequence[QualifiedName], ttl: timedelta) -> Point:
         held = known.get(own.id, ())
         # as far as a version is known to hold, and no further
         standings.append(Standing(own.name, held, Commit(held[-1].b_hi + 1, head.time) if held else None))
-    b = largest_common(standings, head.id)
+    # versions that depend on the clock are right together where they were computed for the same time
+    times = sorted({version.t for held in known.values() for version in held if version.t is not None}, reverse=True)
+    candidates = ((largest_common(standings, head.id, t), t) for t in times or (None,))
+    b, t = next(((b, t) for b, t in candidates if b is not None), (None, None))
     if b is None:
         raise NoCommonPoint(f"{', '.join(map(str, names))} hold no data snapshot in common")
     placed = []
     for name, table in found:
         commit = b
         if table is not None:
-            version = versions.version_at(lake.conn, table.id, b)
+            version = versions.version_at(lake.conn, table.id, b, t)
             if version is None:
                 raise NoCommonPoint(f"{table.name} depends on the clock, so it is right at no other table's snapshot")
             commit = version.commit
