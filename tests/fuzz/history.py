@@ -55,6 +55,8 @@ class History:
     failures: list[str] = field(default_factory=list)
     actions: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     """Every statement by its writer's number, to be run again by a twin."""
+    published: int | None = None
+    """The first snapshot that is Lakemill's doing; None: it wrote nothing."""
 
 
 @dataclass(slots=True)

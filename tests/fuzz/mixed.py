@@ -139,6 +139,7 @@ def accept(it: Machine, done: Publish) -> None:
     """The truth after Lakemill's write is what the write means, not what stock reads; but stock must read it."""
     history, head = it.history, it.box.head()
     before = max(history.truth.states)
+    history.published = before + 1 if history.published is None else history.published
     last = history.truth.states[before]
     for snapshot in range(before + 1, head):
         history.truth.states[snapshot] = last
@@ -225,8 +226,11 @@ def judge(it: Machine, lake: Lake, verdict: Verdict, options: Options) -> None:
         verdict.frames += one.frames
         verdict.refused += one.refused
         verdict.failures += one.failures
-    if history.truth.lost:
-        wrong += [f"head: {name} lost at {at}: {why}" for name, (at, why) in history.truth.lost.items()]
+    for name, (at, why) in history.truth.lost.items():
+        if history.published is None or at < history.published:  # a twin need not lose the same: threads decide
+            history.operations["lost by the extension before Lakemill came"] += 1
+        else:
+            wrong.append(f"head: {name} lost at {at}: {why}")
     if wrong:
         there = twin(it, options, mark, wrong)
         for line in wrong:
