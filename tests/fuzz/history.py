@@ -38,6 +38,10 @@ class Commit:
     kinds: tuple[str, ...]
 
 
+HIDDEN = "an expired commit hid a conflict: "
+"""The extension asks the labels of commits for conflicts, and expiry removes them."""
+
+
 @dataclass(slots=True)
 class History:
     """All that a check needs to know; can be sent between processes."""
@@ -121,6 +125,8 @@ class Machine:
             if expected is not None and expected != state.rows:
                 off = sum(abs(w) for w in difference(state.rows, expected).values())
                 kinds = "+".join(commit.kinds) if commit else "upkeep"
+                if commit and any(commit.start < gone < head for gone in self.expired):
+                    kinds = f"{HIDDEN}{kinds}"
                 # upkeep moves rows of older snapshots, and what it loses is lost there too
                 truth.lose(name, head if commit else 0, f"{kinds}: {off} rows differ from what the transaction saw")
         twice = self.box.doubly_deleted()
