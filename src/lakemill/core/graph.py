@@ -2,7 +2,7 @@
 
 Line 3 of a refresh. Built from names alone: a source that is a dynamic table is a *supplier*, any other a *base*; those
 who read a table are its *consumers*, directly, or its *dependents*, through others too. Cycles are refused with the way
-round. Values only; ``core/lag`` decides when, ``core/drawing`` prints it.
+round. Values only; ``core/rounds`` decides when, ``core/drawing`` prints it.
 """
 
 from __future__ import annotations
@@ -68,11 +68,12 @@ class Graph:
         read = {source for table in (name, *self.ancestors(name)) for source in self.nodes[table].sources}
         return tuple(sorted(read - self.nodes.keys()))
 
-    def components(self) -> tuple[tuple[QualifiedName, ...], ...]:
-        """Tables joined by edges between dynamic tables; a base table that two read joins nothing."""
+    def components(self, of: Iterable[QualifiedName] | None = None) -> tuple[tuple[QualifiedName, ...], ...]:
+        """Tables joined by edges between dynamic tables; a base table that two read joins nothing. Those ``of`` these
+        tables alone, where they are given, in their order."""
         found: list[tuple[QualifiedName, ...]] = []
         seen: set[QualifiedName] = set()
-        for name in self.nodes:
+        for name in self.nodes if of is None else of:
             if name not in seen:
                 joined = self._reached(name, lambda n: (*self.suppliers(n), *self.consumers(n)))
                 found.append(tuple(sorted((name, *joined), key=self.places.__getitem__)))
@@ -164,15 +165,31 @@ def warnings(graph: Graph) -> tuple[Warned, ...]:
                 Warned(name, f"{name} will never be refreshed: it is DOWNSTREAM, and {why}", "give it a TARGET_LAG")
             )
         own = node.target_lag.duration
-        for supplier in graph.suppliers(name):
-            theirs = graph.nodes[supplier].target_lag.duration
-            if own is not None and theirs is not None and own < theirs:
+        for supplier, through in _promised(graph, name).items() if own is not None else ():
+            theirs = graph.nodes[supplier].target_lag
+            if own is not None and theirs.duration is not None and own < theirs.duration:
+                way = "which it reads" if through == name else f"which it reads through {through}"
                 found.append(
                     Warned(
                         name,
-                        f"{name} may lag {node.target_lag}, but {supplier}, which it reads, "
-                        f"{graph.nodes[supplier].target_lag}",
+                        f"{name} may lag {node.target_lag}, but {supplier}, {way}, {theirs}",
                         f"give {supplier} TARGET_LAG = DOWNSTREAM, or a shorter one",
                     )
                 )
     return tuple(found)
+
+
+def _promised(graph: Graph, name: QualifiedName) -> dict[QualifiedName, QualifiedName]:
+    """The nearest suppliers with a lag of their own, and who reads them: the table itself, or a DOWNSTREAM one."""
+    found: dict[QualifiedName, QualifiedName] = {}
+    passed: set[QualifiedName] = set()
+    todo = [name]
+    while todo:
+        reader = todo.pop(0)
+        for supplier in graph.suppliers(reader):
+            if graph.nodes[supplier].target_lag.duration is not None:
+                found.setdefault(supplier, reader)
+            elif supplier not in passed:
+                passed.add(supplier)
+                todo.append(supplier)
+    return found

@@ -1,19 +1,18 @@
-"""How far behind a dynamic table is, and what a round refreshes at which data snapshot.
+"""How a dynamic table stands: which data snapshots it holds, how far behind it is, how often it kept its promise.
 
-Line 4 of a refresh, for the scheduler. *Lag* is the age of the first change, after the table's data snapshot, of a base
-table that it reaches; a quiet lake has none. A round takes each component of the DAG by itself: what is due, the
-DOWNSTREAM tables that those pull along, one b for all of them. Pure: now, the newest snapshot and how each table stands
-are given.
+Part of line 4 of a refresh; ``core/rounds`` decides from it what is due. *Lag* is the age of the first change, after
+the table's data snapshot, of a base table that it reaches; a quiet lake has none. Pure: now and the changes are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lakemill.core.graph import Graph
 from lakemill.core.names import QualifiedName
+from lakemill.errors import Retry
 
 ZERO = timedelta(0)
 
@@ -40,6 +39,17 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """The last of ``count`` scheduled failures in a row; a success ends it."""
+
+    count: int
+    at: datetime
+    b: int
+    """The data snapshot that it tried to come to."""
+    retry: Retry
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """How a table stands: its versions, oldest first, and what happened since the newest."""
 
@@ -49,6 +59,19 @@ class Standing:
     """The first change, after the newest version's b_hi, of a base table that it reaches."""
     expected: timedelta = ZERO
     """How long its next refresh will take, as far as known."""
+    busy: bool = False
+    """Its work is queued or being done: it is not planned again, and for its consumers it has not come further."""
+    round_at: datetime | None = None
+    """The time of the last round that it was part of. One that passed it over (a supplier failed, the claim was lost)
+    does not count: it keeps the time of the round before."""
+    newest: Commit | None = None
+    """The newest change of a base table that it reaches; ``change`` is the first that it does not hold."""
+    failure: Failure | None = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether a refresh would find anything: a change, the first load, or another time."""
+        return not self.versions or self.change is not None or self.versions[-1].t is not None
 
     def usable(self, b: int, t: datetime | None = None) -> bool:
         """Whether a version holds ``b``, or the newest may be widened to it because nothing changed since."""
@@ -82,138 +105,40 @@ def largest_common(standings: Sequence[Standing], most: int, t: datetime | None 
     return None
 
 
-# ---------------------------------------------------------------- rounds
+# ---------------------------------------------------------------- looking back
 @dataclass(frozen=True, slots=True)
-class Run:
-    name: QualifiedName
+class Seen:
+    """A version became visible ``at`` that time: the content for ``b``, with ``t`` for that time only."""
+
+    at: datetime
     b: int
-    reason: str
+    t: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """A table that is due and can't run."""
+class Past:
+    """What happened to a table, each in order of time.
 
-    name: QualifiedName
-    supplier: QualifiedName
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What to do for one component, in order; ``t`` is what now() means in it."""
-
-    b: int
-    t: datetime
-    runs: tuple[Run, ...]
-    waits: tuple[Wait, ...] = ()
-
-
-def plan_rounds(
-    graph: Graph,
-    standings: Iterable[Standing],
-    head: int,
-    now: datetime,
-    tick: timedelta = ZERO,
-) -> tuple[Round, ...]:
-    """The rounds that are due, none for a component where nothing is.
-
-    A table is due when waiting for the next look, a ``tick`` from now, would make it miss its target lag, given how
-    long it and what it pulls along will take; one that was never loaded is due at once. A supplier with a lag of its
-    own is not pulled: where it holds ``head`` no more, its consumer runs at the largest b that all suppliers hold.
+    ``seen`` holds the versions of the time in question and the last before it; widenings may be left out, since
+    ``changes``, of all base tables that it reaches and after the first ``b``, say how long a version stayed right.
     """
-    by_name = {standing.name: standing for standing in standings}
-    return tuple(
-        found
-        for names in graph.components()
-        if (found := _round(graph, names, by_name, head, now, tick)).runs or found.waits
-    )
+
+    seen: tuple[Seen, ...]
+    changes: tuple[Commit, ...]
 
 
-def _round(
-    graph: Graph,
-    names: Sequence[QualifiedName],
-    standings: Mapping[QualifiedName, Standing],
-    head: int,
-    now: datetime,
-    tick: timedelta,
-) -> Round:
-    due = _due(graph, names, standings, now, tick)
-    blocked = _blocked(graph, names, standings, due, head, now)
-    chosen = {name: reason for name, reason in due.items() if name not in blocked}
-    for name in reversed(names):  # consumers first, so that a pull goes all the way up
-        puller = next((consumer for consumer in graph.consumers(name) if consumer in chosen), None)
-        wanted = puller is not None and name not in chosen and _pulled(graph, name)
-        if wanted and not standings[name].usable(head, now):
-            chosen[name] = f"{puller} needs it"
-    runs: list[Run] = []
-    waits: list[Wait] = []
-    for name in names:
-        if name in chosen:
-            runs.append(Run(name, head, chosen[name]))
-        elif name in due:
-            b = _catch_up(graph, name, standings, head, now)
-            if b is None:
-                waits.append(Wait(name, blocked[name], f"{blocked[name]} has not come further"))
-            else:
-                runs.append(Run(name, b, f"{due[name]}; {blocked[name]} has come to {b} only"))
-    return Round(head, now, tuple(runs), tuple(waits))
-
-
-def _due(
-    graph: Graph,
-    names: Sequence[QualifiedName],
-    standings: Mapping[QualifiedName, Standing],
-    now: datetime,
-    tick: timedelta,
-) -> dict[QualifiedName, str]:
-    """Who must run on its own account, and why."""
-    found: dict[QualifiedName, str] = {}
-    lead: dict[QualifiedName, timedelta] = {}  # its own time, after that of the chain that it pulls along
-    for name in names:
-        node, standing = graph.nodes[name], standings[name]
-        chain = (lead[supplier] for supplier in graph.suppliers(name) if _pulled(graph, supplier))
-        lead[name] = standing.expected + max(chain, default=ZERO)
-        target, behind = node.target_lag.duration, lag(standing, now)
-        if not node.active or target is None:
-            continue
-        if behind is None:
-            found[name] = "it was never loaded"
-        elif behind > ZERO and behind + lead[name] + tick >= target:
-            found[name] = f"it lags {behind} of {node.target_lag}"
-    return found
-
-
-def _blocked(
-    graph: Graph,
-    names: Sequence[QualifiedName],
-    standings: Mapping[QualifiedName, Standing],
-    due: Mapping[QualifiedName, str],
-    head: int,
-    now: datetime,
-) -> dict[QualifiedName, QualifiedName]:
-    """Who can't come to ``head`` in this round, and the supplier that holds it back."""
-    found: dict[QualifiedName, QualifiedName] = {}
-    for name in names:
-        for supplier in graph.suppliers(name):
-            runs = supplier in due or _pulled(graph, supplier)
-            if not standings[supplier].usable(head, now) and (not runs or supplier in found):
-                found[name] = supplier
-                break
-    return found
-
-
-def _pulled(graph: Graph, name: QualifiedName) -> bool:
-    node = graph.nodes[name]
-    return node.target_lag.duration is None and node.active
-
-
-def _catch_up(
-    graph: Graph, name: QualifiedName, standings: Mapping[QualifiedName, Standing], head: int, now: datetime
-) -> int | None:
-    """The largest b that all suppliers hold already, if it is further than the table is: time counts for some."""
-    b = largest_common([standings[supplier] for supplier in graph.suppliers(name)], head, now)
-    newest = standings[name].versions[-1] if standings[name].versions else None
-    if b is None or newest is None:
-        return b
-    return b if b > newest.b_hi or (b == newest.b_hi and newest.t is not None) else None
+def attainment(history: Past, target: timedelta, since: datetime, now: datetime) -> float | None:
+    """The share of the time in which the table lagged its target at most, counted from its first load on if that is
+    later than ``since``; None where it was never loaded in that time."""
+    snapshots = [change.snapshot for change in history.changes]
+    counted = within = ZERO
+    b = 0
+    for place, seen in enumerate(history.seen, 1):
+        b, end = max(b, seen.b), history.seen[place].at if place < len(history.seen) else now
+        first = bisect_right(snapshots, b)
+        good = [end] if first == len(snapshots) else [end, history.changes[first].time + target]
+        good += [] if seen.t is None else [seen.t + target]
+        start = max(seen.at, since)
+        counted += max(min(end, now) - start, ZERO)
+        within += max(min(*good, now) - start, ZERO)
+    return within / counted if counted > ZERO else None
