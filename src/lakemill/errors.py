@@ -16,7 +16,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── ConflictError        somebody else was first: plan again                      exit 4
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
-    │   └── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock · PublishTimedOut
+    │   └── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock · PublishTimedOut · RefreshTimedOut · Stopped
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -290,6 +290,16 @@ class PublishTimedOut(UnavailableError):
     default_remedy = "try again; nothing was published"
 
 
+class RefreshTimedOut(UnavailableError):
+    code = "REFRESH_TIMED_OUT"
+    default_remedy = "give it more time (service.refresh_timeout), or more machines (spark.master)"
+
+
+class Stopped(UnavailableError):
+    code = "STOPPED"
+    default_remedy = "another worker, or the next one, does it"
+
+
 class OutcomeUnknown(LakemillError):
     code = "OUTCOME_UNKNOWN"
     retry = Retry.LOOK_FIRST
@@ -301,3 +311,13 @@ class InternalError(LakemillError):
     code = "INTERNAL_ERROR"
     exit_code = 70
     default_remedy = "this is a mistake in Lakemill; please report it with the message"
+
+
+def of_code(code: str) -> type[LakemillError]:
+    """The error that has this code; ours, where none has it."""
+    kinds: list[type[LakemillError]] = [LakemillError]
+    for kind in kinds:
+        if kind.code == code:
+            return kind
+        kinds += kind.__subclasses__()
+    return InternalError

@@ -17,7 +17,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 
 from lakemill.errors import BadSettings
 
@@ -39,6 +48,7 @@ _UNITS = {
 }
 _UNITS |= {"d": 86400, "day": 86400, "w": 604800, "week": 604800}
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_MASTER = re.compile(r"yarn|local(\[(\*|[1-9]\d*)( *, *\d+)?\]|-cluster\[[\d, ]+\])?|(spark|k8s)://.+")
 _SIZES |= {"k": 2**10, "m": 2**20, "g": 2**30, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
@@ -84,7 +94,26 @@ def _spark_text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
 
 
+def _place_of_data(value: str) -> str:
+    if re.match(r"s3a?:", value, re.IGNORECASE) and not re.match(r"s3a?://[^/]", value):
+        raise ValueError(f"'{value}' names no bucket; write s3://bucket/prefix")
+    return value
+
+
+def _spark_master(value: str) -> str:
+    if not _MASTER.fullmatch(value):
+        raise ValueError(f"'{value}' is no Spark master; write local[*], spark://host:port, yarn or k8s://…")
+    return value
+
+
+def _not_off(value: timedelta) -> timedelta:
+    if value < timedelta(milliseconds=1):
+        raise ValueError("a timeout of 0 would be none: write at least 1ms")
+    return value
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), Field(ge=timedelta(0))]
+Timeout = Annotated[timedelta, BeforeValidator(parse_duration), AfterValidator(_not_off)]
 Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
 Conf = Annotated[dict[str, str], BeforeValidator(parse_conf)]
 
@@ -94,7 +123,7 @@ class _Group(BaseModel):
 
 
 class LakeSettings(_Group):
-    data_path: str = Field(
+    data_path: Annotated[str, AfterValidator(_place_of_data)] = Field(
         "data/",
         min_length=1,
         description="Folder or `s3://bucket/prefix` of the lake's Parquet files; relative to lakemill.toml.",
@@ -108,6 +137,11 @@ class LakeSettings(_Group):
     connect_timeout: Duration = Field(
         timedelta(seconds=10), description="How long to wait for PostgreSQL to answer a new connection."
     )
+
+    @property
+    def connect_seconds(self) -> float | None:
+        """None where the user set none, so that the DSN's own holds."""
+        return self.connect_timeout.total_seconds() if "connect_timeout" in self.model_fields_set else None
 
 
 class S3Settings(_Group):
@@ -161,7 +195,7 @@ class S3Settings(_Group):
 
 
 class SparkSettings(_Group):
-    master: str = Field(
+    master: Annotated[str, AfterValidator(_spark_master)] = Field(
         "local[*]",
         min_length=1,
         description="Spark master of a session of our own: `local[*]`, `spark://host:port`, `yarn`, `k8s://…`.",
@@ -196,14 +230,14 @@ class DuckSettings(_Group):
 
 
 class PublishSettings(_Group):
-    idle_timeout: Duration = Field(
+    idle_timeout: Timeout = Field(
         timedelta(seconds=5),
         description="A publisher that pauses longer inside its transaction loses it, so as not to block others.",
     )
-    statement_timeout: Duration = Field(
+    statement_timeout: Timeout = Field(
         timedelta(seconds=60), description="Longest single statement of a publish, waiting for other commits included."
     )
-    transaction_timeout: Duration = Field(
+    transaction_timeout: Timeout = Field(
         timedelta(seconds=120), description="Longest publish transaction (PostgreSQL 17 and newer)."
     )
     retries: int = Field(100, ge=0, description="How often a commit that met another one is tried again.")
@@ -220,6 +254,48 @@ class UpkeepSettings(_Group):
     )
 
 
+class ServiceSettings(_Group):
+    tick: Duration = Field(
+        timedelta(seconds=1),
+        description="How often the scheduler looks by itself; a commit to the lake wakes it at once.",
+    )
+    slots: int = Field(2, ge=1, le=64, description="How many refreshes a worker does at the same time.")
+    claim_expiry: Duration = Field(
+        timedelta(minutes=5), description="A worker that was silent for this long has lost its work to the others."
+    )
+    heartbeat: Duration = Field(timedelta(seconds=30), description="How often a worker says that it lives.")
+    refresh_timeout: Duration = Field(
+        timedelta(hours=1), description="A scheduled refresh that takes longer is cancelled, and counts as failed."
+    )
+    stop_grace: Duration = Field(
+        timedelta(seconds=30), description="How long a worker that is told to stop may finish what it is at."
+    )
+    retry_base: Duration = Field(timedelta(seconds=1), description="Pause after the first failure of a part.")
+    retry_factor: float = Field(2, ge=1, description="How much longer each further pause is.")
+    retry_cap: Duration = Field(timedelta(minutes=5), description="The longest pause.")
+    suspend_after: int = Field(
+        5, ge=1, description="A table is suspended after so many scheduled refreshes failed in a row."
+    )
+    recycle_jobs: int = Field(
+        2000, ge=0, description="Spark's JVM is started anew after so many refreshes of a worker; 0: never."
+    )
+    recycle_memory: Size = Field(
+        8 * 10**9, description="Spark's JVM is started anew when its process holds more memory than this."
+    )
+    host: str = Field("127.0.0.1", min_length=1, description="Address of /healthz, /readyz and /metrics.")
+    port: int = Field(8640, ge=0, le=65535, description="Port of these; 0: any that is free.")
+    log_format: Literal["console", "json"] = Field("console", description="How the service logs.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="How much the service logs; `debug` shows the SQL of every refresh."
+    )
+
+    @model_validator(mode="after")
+    def _beats_before_it_expires(self) -> ServiceSettings:
+        if self.heartbeat * 2 > self.claim_expiry:
+            raise ValueError("heartbeat must be at most half of claim_expiry")
+        return self
+
+
 class Settings(_Group):
     """Everything a user can set; made by `Settings.load`, complete and checked."""
 
@@ -233,6 +309,7 @@ class Settings(_Group):
     duck: DuckSettings = Field(default_factory=DuckSettings, description="Limits of DuckDB.")
     publish: PublishSettings = Field(default_factory=PublishSettings, description="Commits to the lake.")
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="Compaction, expiry and cleanup.")
+    service: ServiceSettings = Field(default_factory=ServiceSettings, description="Scheduler, workers, and their port.")
 
     @property
     def data_path(self) -> str:
@@ -252,17 +329,23 @@ class Settings(_Group):
         return self.root / ".lakemill" / "postgres"
 
     @classmethod
-    def load(cls, start: Path | str | None = None, flags: Mapping[str, object] | None = None) -> Settings:
+    def load(
+        cls,
+        start: Path | str | None = None,
+        flags: Mapping[str, object] | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> Settings:
         """The settings that hold in `start`, a folder or a settings file (default: the working folder).
 
-        `flags` win over all: ``{"lake.data_path": "s3://…"}``; None means not given.
+        `flags` win over all: ``{"lake.data_path": "s3://…"}``; None means not given. `options` are the names of those
+        that were given otherwise than by `--set`.
         """
         folder = Path(start).resolve() if start is not None else Path.cwd()
         file = find_file(folder)
         layers = [_from_aws(os.environ)]
         if file is not None:
             layers.append(_from_file(file))
-        layers += [_from_env(os.environ), _from_flags(flags or {})]
+        layers += [_from_env(os.environ), _from_flags(flags or {}, options or {})]
         root = file.parent if file is not None else folder if folder.is_dir() else folder.parent
         return cls._checked(root, layers)
 
@@ -356,11 +439,9 @@ def _from_aws(environ: Mapping[str, str]) -> dict[tuple[str, ...], _Given]:
     return {("s3", key): (environ[name], name) for key, name in found.items() if name is not None}
 
 
-def _from_flags(flags: Mapping[str, object]) -> dict[tuple[str, ...], _Given]:
-    flat = {path: value for path, value in _leaves(flags) if value is not None}
-    return {
-        tuple(".".join(p).split(".")): (v, "--" + p[-1].rpartition(".")[2].replace("_", "-")) for p, v in flat.items()
-    }
+def _from_flags(flags: Mapping[str, object], options: Mapping[str, str]) -> dict[tuple[str, ...], _Given]:
+    flat = {".".join(path): value for path, value in _leaves(flags) if value is not None}
+    return {tuple(key.split(".")): (value, options.get(key, f"--set {key}")) for key, value in flat.items()}
 
 
 def _leaves(tree: Mapping[str, object], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], object]]:

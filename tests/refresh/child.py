@@ -11,19 +11,18 @@ import signal
 import sys
 import threading
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import lakemill
 from lakemill.core.names import parse_name
-from lakemill.runtime import claiming, refresh
+from lakemill.runtime import refresh
 from lakemill.settings import Settings
 
 
 def main(root: str, stage: str) -> None:
-    claiming.EXPIRY, claiming.HEARTBEAT = timedelta(seconds=3), 0.5
-    settings = Settings.load(Path(root), {"duck.threads": 1, "spark.master": "local[2]"})
+    short = {"service.claim_expiry": "3s", "service.heartbeat": "500ms"}
+    settings = Settings.load(Path(root), {"duck.threads": 1, "spark.master": "local[2]", **short})
     with lakemill.open(settings) as lake:
 
         def die(*_: Any) -> Any:

@@ -55,7 +55,7 @@ def test_the_next_one_takes_its_place_with_what_it_read(where, table):
     assert versions.versions(where, []) == {}
 
 
-@pytest.mark.parametrize("state", [State.SUSPENDED, State.FAILED, State.UPSTREAM_SUSPENDED])
+@pytest.mark.parametrize("state", [State.SUSPENDED, State.SUSPENDED_DUE_TO_ERRORS, State.UPSTREAM_SUSPENDED])
 def test_a_refresh_of_a_suspended_table_leaves_it_suspended(where, table, state):
     definitions.set_state(where, [table.id], state, "why")
     moved(where, table, v(11, 10))

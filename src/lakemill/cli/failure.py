@@ -15,12 +15,15 @@ from lakemill.errors import (
     SqlFailed,
     StoreUnavailable,
     Unwritable,
+    of_code,
 )
 from lakemill.lake.gone import gone_for_spark
+from lakemill.lake.s3_errors import explain_spark
 
 _LONGEST = 500
 _NO_ANSWER = ("08", "53", "57", "58")  # SQLSTATE classes: connection, resources, intervention, system
 _NOT_ALLOWED = ("42501", "25006")  # privilege missing; a server that only reads
+_NOT_THERE = ("42P01", "42703")  # table, column
 
 
 def line(error: LakemillError) -> str:
@@ -33,12 +36,8 @@ def line(error: LakemillError) -> str:
 def recorded(code: str | None, text: str, place: str) -> LakemillError:
     """The error that a refresh was recorded with, which decides the exit code; `text` may end in its remedy."""
     message, _, remedy = text.partition(" → ")
-    kinds = [LakemillError]
-    for kind in kinds:
-        if kind.code == code:
-            return kind(message, remedy=remedy or None, place=place)
-        kinds += kind.__subclasses__()
-    return RefreshFailed(message, remedy=remedy or None, place=place)
+    kind = RefreshFailed if code is None else of_code(code)
+    return kind(message, remedy=remedy or None, place=place)
 
 
 def explain(error: Exception) -> LakemillError:
@@ -85,13 +84,17 @@ def _postgres(error: Exception) -> LakemillError:
     if state in _NOT_ALLOWED:
         cure = "give this PostgreSQL user the right to create and write here, or name another one"
         return Unwritable(f"PostgreSQL does not allow it: {reason(error)}", remedy=cure)
+    if state in _NOT_THERE:
+        from lakemill.lake.catalog import incomplete
+
+        return incomplete(error)
     if state is None or state.startswith(_NO_ANSWER):
         return StoreUnavailable(f"PostgreSQL: {reason(error)}")
     return InternalError(f"PostgreSQL {state}: {reason(error)}")
 
 
 def _spark(error: Exception) -> LakemillError:
-    if gone := gone_for_spark(error):
+    if gone := gone_for_spark(error) or explain_spark(str(error)):
         return gone
     name = type(error).__name__
     if name in ("AnalysisException", "ParseException"):

@@ -36,6 +36,8 @@ from lakemill.cli import (
     point,
     refresh,
     resume,
+    scheduler,
+    serve,
     snapshots,
     sql,
     stop,
@@ -44,6 +46,7 @@ from lakemill.cli import (
     upkeep,
     validate,
     verify,
+    worker,
 )
 from lakemill.cli.options import Given, taught
 from lakemill.cli.output import Format
@@ -63,7 +66,8 @@ commands = typer.Typer(
 _LAKE = (init, doctor, attach, sql, tables, snapshots, changes)
 _DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, verify, point)
 _CHANGE = (alter, suspend, resume, drop)
-for module in (*_LAKE, *_DYNAMIC, *_CHANGE, demo, stop):
+_SERVICE = (serve, scheduler, worker, stop)
+for module in (*_LAKE, *_DYNAMIC, *_CHANGE, demo, *_SERVICE):
     name = module.__name__.rpartition(".")[2].rstrip("_")
     commands.command(name=name, help=taught(module.command))(module.command)
 commands.add_typer(upkeep.commands, name="upkeep")
@@ -81,7 +85,7 @@ def _flags(pairs: Sequence[str]) -> dict[str, object]:
     found: dict[str, object] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not equals or "." not in key:
+        if not equals:
             raise BadArgument(f"--set {pair}: write group.key=value", remedy="such as --set spark.driver_memory=2g")
         found[key.strip()] = value
     return found
@@ -142,6 +146,9 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:  # the border: whatever comes, a person gets one line
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group by itself; its text is the help
+            typer.echo(str(error.format_message()))  # type: ignore[attr-defined]
+            return BadArgument.exit_code
         if not failure.is_interrupt(error):
             return _fail(failure.explain(error), debug, error)
         code = INTERRUPTED

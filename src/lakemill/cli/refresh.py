@@ -52,7 +52,9 @@ def refresh(lake: Lake, names: Sequence[QualifiedName], output: Output, *, full:
     """Refresh, print a line a table, and fail as the first that failed."""
     from lakemill.core.refresh import Outcome
     from lakemill.runtime.refresh import refresh as run
+    from lakemill.telemetry.log import configure
 
+    configure()  # who waits for somebody else is told so
     done = run(lake, names, full=full) if names else ()
     failed = [record for record in done if record.outcome is not Outcome.SUCCEEDED]
     if output.format is Format.TABLE:

@@ -14,7 +14,7 @@ class State(Enum):
     PENDING_INIT = "PENDING_INIT"  # declared, not loaded yet
     ACTIVE = "ACTIVE"
     SUSPENDED = "SUSPENDED"  # by somebody
-    FAILED = "FAILED"  # by its failures
+    SUSPENDED_DUE_TO_ERRORS = "SUSPENDED_DUE_TO_ERRORS"  # its refreshes kept failing
     UPSTREAM_SUSPENDED = "UPSTREAM_SUSPENDED"
     UPSTREAM_FAILED = "UPSTREAM_FAILED"
     STALE = "STALE"  # its frontier no longer holds expiry: it will be loaded anew

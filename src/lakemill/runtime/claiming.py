@@ -15,17 +15,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakemill.errors import ClaimLost, LakemillError
-from lakemill.store import claims, db, definitions
+from lakemill.store import claims, db, definitions, work
 from lakemill.store.definitions import DynamicTable
+from lakemill.telemetry.log import log
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
 
-EXPIRY = timedelta(minutes=5)
-HEARTBEAT = 30.0
-WAIT = timedelta(minutes=6)
-"""Longer than a claim lives by itself: who waits for a worker that was killed comes after it."""
-_SHORTEST, _LONGEST = 0.05, 2.0
+WAIT = timedelta(minutes=1)
+"""Beyond what a claim lives by itself: who waits for a worker that was killed comes after it."""
+_SHORTEST, _LONGEST, _QUIET = 0.05, 2.0, 3.0
 
 
 def holder() -> str:
@@ -37,7 +36,13 @@ def claimed(lake: Lake, table: DynamicTable) -> Iterator[claims.Claim]:
     """Ours for the body; refused where somebody else works on the table for longer than one can wait."""
     held = _wait(lake, table)
     done = threading.Event()
-    beat = threading.Thread(target=_renew, args=(lake.dsn, held, done), daemon=True, name="lakemill-claim")
+    service = lake.settings.service
+    beat = threading.Thread(
+        target=_renew,
+        args=(lake.dsn, held, service.claim_expiry, service.heartbeat, done),
+        daemon=True,
+        name="lakemill-claim",
+    )
     beat.start()
     try:
         yield held
@@ -47,11 +52,19 @@ def claimed(lake: Lake, table: DynamicTable) -> Iterator[claims.Claim]:
 
 
 def _wait(lake: Lake, table: DynamicTable) -> claims.Claim:
-    deadline, pause = time.monotonic() + WAIT.total_seconds(), _SHORTEST
-    while (held := claims.claim(lake.conn, table.id, holder(), EXPIRY)) is None:
+    expiry = lake.settings.service.claim_expiry
+    begun, pause, told = time.monotonic(), _SHORTEST, False
+    while (held := claims.claim(lake.conn, table.id, holder(), expiry)) is None:
         definitions.by_id(lake.conn, table.id)  # one that was dropped is not waited for
-        if time.monotonic() > deadline:
-            other = claims.holder_of(lake.conn, table.id)
+        other = claims.holder_of(lake.conn, table.id)
+        if other is not None and _is_dead(other[0]):
+            claims.take_away(lake.conn, table.id, other[0])
+            continue
+        waited = time.monotonic() - begun
+        if other is not None and waited > _QUIET and not told:
+            log().info(f"{table.name} is being refreshed by {other[0]}, since {other[1]:%H:%M:%S%z}: waiting for it")
+            told = True
+        if waited > (expiry + WAIT).total_seconds():
             by = f"{other[0]}, since {other[1]:%Y-%m-%d %H:%M:%S%z}" if other else "one after the other"
             raise ClaimLost(f"{table.name} is being refreshed by {by}", remedy="try again when they are done")
         time.sleep(pause)
@@ -59,8 +72,32 @@ def _wait(lake: Lake, table: DynamicTable) -> claims.Claim:
     return held
 
 
-def _renew(dsn: str, held: claims.Claim, done: threading.Event) -> None:
+def free_the_dead(conn: db.Connection) -> None:
+    """What processes of this machine held that are no more is free at once, claims and work."""
+    for dynamic_id, name in claims.held(conn):
+        if _is_dead(name):
+            claims.take_away(conn, dynamic_id, name)
+    for name in work.holders(conn):
+        if _is_dead(f"{name}:"):
+            work.leave(conn, name)
+
+
+def _is_dead(name: str) -> bool:
+    """Whether a holder was a process of this machine that is no more; its publish would be refused in any case."""
+    host, _, process = name.rpartition(":")[0].rpartition(":")
+    if host != socket.gethostname() or not process.isdigit():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _renew(dsn: str, held: claims.Claim, expiry: timedelta, pause: timedelta, done: threading.Event) -> None:
     """A claim that can't be renewed is lost, which the publish finds out by itself."""
-    while not done.wait(HEARTBEAT):
+    while not done.wait(pause.total_seconds()):
         with suppress(LakemillError), db.connect(dsn) as conn:
-            claims.renew(conn, held, EXPIRY)
+            claims.renew(conn, held, expiry)

@@ -7,25 +7,41 @@ Each takes a statement of ``core/statement`` or names, and either does all of it
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import sqlglot
+from sqlglot.errors import SqlglotError
+
 from lakemill.core.commit import DropTable, Intent, NoConflict, Purpose, RenameTable
 from lakemill.core.definition import Initialize
-from lakemill.core.graph import Warned, warnings
+from lakemill.core.graph import Graph, Warned, warnings
 from lakemill.core.lag import Version
-from lakemill.core.names import QualifiedName
+from lakemill.core.names import QualifiedName, fold
+from lakemill.core.partition import check_keys
+from lakemill.core.references import tables
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.rename import renamed
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
-from lakemill.errors import ConflictError, DefinitionChanged, HasDependents, OutcomeUnknown, RefreshFailed, TableExists
+from lakemill.errors import (
+    BadStatement,
+    ConflictError,
+    DefinitionChanged,
+    HasDependents,
+    OutcomeUnknown,
+    RefreshFailed,
+    TableExists,
+    UnknownTable,
+)
+from lakemill.lake.listing import list_tables
 from lakemill.lake.tables import abandon_all
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
 from lakemill.runtime.declaring import declare
+from lakemill.runtime.fill import HIDDEN
 from lakemill.runtime.refresh import refresh
-from lakemill.store import db, definitions, pins, versions
+from lakemill.store import db, definitions, pins, versions, work
 from lakemill.store.db import Executor
 from lakemill.store.definitions import DynamicTable
 from lakemill.store.history import RefreshRecord
@@ -54,15 +70,14 @@ def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
     known = definitions.find(lake.conn, definition.name)
     if known is not None and statement.if_exists is IfExists.KEEP:
         return Created(known, kept=True)
-    if known is not None and statement.if_exists is IfExists.REFUSE:
-        raise TableExists(f"there is a dynamic table {definition.name} already", place=statement.at.place(file))
-    found = analyse(lake, definition, statement.places.get("query", statement.at), file)
+    require_home(lake, statement, known, file)
+    found = analysed(lake, statement, file)
+    require_keys(statement, found, file)
     if known is None:
-        refuse_lake_table(lake, definition.name)
         table = definitions.create(lake.conn, definition, found.resolved, found.sources)
     elif statement.if_exists is IfExists.ALTER and _same_content(known, found):
         table = _declare(lake, known, found)
-        return Created(table, warnings=_warned(lake, table.name))
+        return Created(table, warnings=warned(lake, table.name))
     else:
         table = declare(lake, known, definition, found.resolved, found.sources)
     records: tuple[RefreshRecord, ...] = ()
@@ -77,7 +92,8 @@ def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
                 _undo(lake, table, known)
             failed = next(record for record in records if record.outcome is not Outcome.SUCCEEDED)
             raise RefreshFailed(f"{failed.name} could not be loaded: {failed.error_code}: {failed.error_text}")
-    return Created(definitions.by_id(lake.conn, table.id), records, warnings=_warned(lake, table.name))
+    _wait_or_go(lake, table.name)
+    return Created(definitions.by_id(lake.conn, table.id), records, warnings=warned(lake, table.name))
 
 
 def _declare(lake: Lake, known: DynamicTable, found: Analysis) -> DynamicTable:
@@ -118,16 +134,63 @@ def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:
         declare(lake, table, known.definition, known.resolved, sources)
 
 
-def refuse_lake_table(lake: Lake, name: QualifiedName) -> None:
+def require_home(lake: Lake, statement: Create, known: DynamicTable | None, file: str | None = None) -> None:
+    """CREATE may give this name: it is free, or that of the dynamic table which is to be another."""
+    name, place = statement.definition.name, statement.places.get("name", statement.at).place(file)
+    if known is None:
+        _require_free(lake, name, place)
+    elif statement.if_exists is IfExists.REFUSE:
+        raise TableExists(f"there is a dynamic table {name} already", place=place)
+
+
+def analysed(lake: Lake, statement: Create, file: str | None = None) -> Analysis:
+    """What CREATE declares; what is wrong is told with its place in the statement."""
+    at = statement.places.get("query", statement.at)
+    return analyse(lake, statement.definition, at, file, statement.places.get("columns"))
+
+
+def require_keys(statement: Create, found: Analysis, file: str | None = None) -> None:
+    """PARTITION BY names columns that are there, in a way that both engines know."""
+    place = statement.places.get("PARTITION BY", statement.at).place(file)
+    check_keys(statement.definition.partition_by, {one.name: one.type for one in found.resolved.columns}, place)
+
+
+def _require_free(lake: Lake, name: QualifiedName, place: str | None = None, own: int | None = None) -> None:
+    """Nothing in the lake has the name, but for the table ``own`` in other letters; and its schema is there."""
+    if fold(name.schema) == HIDDEN:
+        raise BadStatement(
+            f"{HIDDEN} holds what Lakemill keeps for itself", remedy="choose another schema", place=place
+        )
     with lake.catalog() as catalog:
         head = catalog.head().id
+        try:
+            catalog.schema_id(name.schema, head)
+        except UnknownTable as error:
+            error.place = place
+            raise
         view, table_id = catalog.view(name.schema, name.name, head), catalog.table_id(name.schema, name.name, head)
-    if view is not None or table_id is not None:
-        raise TableExists(f"there is a table or view {name} in the lake", remedy="choose another name, or drop it")
+    if view is not None or (table_id is not None and table_id != own):
+        raise TableExists(
+            f"there is a table or view {name} in the lake", remedy="choose another name, or drop it", place=place
+        )
 
 
-def _warned(lake: Lake, name: QualifiedName) -> tuple[Warned, ...]:
-    return tuple(found for found in warnings(definitions.graph(lake.conn)) if found.name == name)
+def warned(lake: Lake, name: QualifiedName) -> tuple[Warned, ...]:
+    """What is allowed, and surely not meant, about this table as it is declared now."""
+    graph = definitions.graph(lake.conn)
+    return (*(found for found in warnings(graph) if found.name == name), *_lost_columns(lake, graph, name))
+
+
+def _lost_columns(lake: Lake, graph: Graph, name: QualifiedName) -> Iterator[Warned]:
+    """Those who read a column that the table has no more: their refreshes will fail."""
+    table = definitions.get(lake.conn, name)
+    has = {fold(column.name) for column in table.resolved.columns}
+    for consumer in graph.consumers(name):
+        sources = definitions.sources(lake.conn, definitions.get(lake.conn, consumer))
+        used = {column for source in sources if source.supplier_id == table.id for column in source.columns}
+        if gone := sorted(used - has):
+            told = f"{consumer} uses {', '.join(gone)}, which {name} does not have"
+            yield Warned(name, told, f"CREATE OR REPLACE {consumer} too")
 
 
 # ---------------------------------------------------------------- ALTER
@@ -139,12 +202,16 @@ def change(lake: Lake, statement: Change) -> DynamicTable | None:
     return _declare(lake, table, analyse_again(lake, table, statement.apply(table.definition)))
 
 
-def rename(lake: Lake, statement: Rename) -> bool:
-    """The table and its dependents go on under the new name: they know it by its id, and their queries are reworded."""
+def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
+    """The table and its dependents go on under the new name: they know it by its id, and their queries are reworded.
+
+    The views of the lake that name it by its old name, which are left as they are; None where IF EXISTS found nothing.
+    """
     table = _found(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
-        return False
-    refuse_lake_table(lake, statement.to)
+        return None
+    _require_free(lake, statement.to, own=table.table_id)
+    views = () if statement.to == table.name else _views_of(lake, table.name)
     readers = [definitions.get(lake.conn, name) for name in definitions.graph(lake.conn).consumers(table.name)]
     frontier = versions.frontier(lake.conn, table.id)
 
@@ -166,7 +233,7 @@ def rename(lake: Lake, statement: Rename) -> bool:
     if table.table_id is None:
         with lake.conn.transaction(), lake.conn.cursor() as cursor:
             more(cursor, None)
-        return True
+        return views
     with lake.catalog() as catalog:
         head = catalog.head()
         schema_id = catalog.schema_id(statement.to.schema, head.id)
@@ -175,9 +242,25 @@ def rename(lake: Lake, statement: Rename) -> bool:
     told = f"rename {table.name} to {statement.to}"
     intent = Intent(uuid.uuid4(), (update,), (needed,), author="lakemill", message=told)
     lake.publisher.publish(intent, more)
-    return True
+    return views
 
 
+def _views_of(lake: Lake, name: QualifiedName) -> tuple[QualifiedName, ...]:
+    """The views of the lake whose query names this table."""
+    listed = list_tables(lake.conn, lake.settings.lake.catalog_schema, lake.snapshot().id)
+    found = []
+    with lake.catalog() as catalog:
+        head = catalog.head().id
+        for one in (one for one in listed if one.kind == "view"):
+            view = catalog.view(one.schema, one.name, head)
+            with suppress(SqlglotError):  # what can't be read here is no concern of ours
+                query = sqlglot.parse_one(view.sql if view else "SELECT 1", dialect="duckdb")
+                if any(named == name for _, named in tables(query)):
+                    found.append(QualifiedName(one.schema, one.name))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- SUSPEND, RESUME
 def suspend(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:
     """Those whose state changed: these, and all that read them, which wait as UPSTREAM_SUSPENDED."""
     tables = [table for name in names if (table := _found(lake, name, missing_ok=missing_ok))]
@@ -191,25 +274,69 @@ def suspend(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = Fa
             [by_name[name].id for name in below],
             State.UPSTREAM_SUSPENDED,
             f"{', '.join(str(table.name) for table in tables)} is suspended",
-            only=(State.ACTIVE, State.PENDING_INIT, State.STALE),
+            only=_GOING,
         )
     return tuple(name for name, table in by_name.items() if table.id in changed)
 
 
+def suspend_failing(lake: Lake, dynamic_id: int, reason: str) -> None:
+    """Its refreshes keep failing: it waits for somebody to resume it, and all that read it wait for that."""
+    table = definitions.by_id(lake.conn, dynamic_id)
+    below = definitions.graph(lake.conn).dependents(table.name)
+    ids = {found.name: found.id for found in definitions.list_all(lake.conn)}
+    with lake.conn.transaction():
+        definitions.set_state(lake.conn, [table.id], State.SUSPENDED_DUE_TO_ERRORS, reason, only=_GOING)
+        definitions.set_state(
+            lake.conn, [ids[name] for name in below], State.UPSTREAM_FAILED, f"{table.name} keeps failing", only=_GOING
+        )
+
+
 def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:
-    """Those that go on: these, and what waited for them and for nobody else."""
+    """Those whose state changed: these, and what waited for them and for nobody else.
+
+    One that reads a table which is still suspended is no longer so itself, but waits for that.
+    """
     tables = [table for name in names if (table := _found(lake, name, missing_ok=missing_ok))]
     graph = definitions.graph(lake.conn)
     by_name = {table.name: table for table in definitions.list_all(lake.conn)}
-    stopped = {State.SUSPENDED, State.FAILED}
-    still = {name for name, table in by_name.items() if table.state in stopped} - {table.name for table in tables}
-    below = {name for table in tables for name in graph.dependents(table.name)}
-    free = [name for name in below if not still & set(graph.ancestors(name))]
-    waited = (State.UPSTREAM_SUSPENDED, State.UPSTREAM_FAILED)
+    resumed = {table.name for table in tables}
+    stopped = {name: one.state for name, one in by_name.items() if one.state in _STOPPED and name not in resumed}
+    below = {name for table in tables for name in graph.dependents(table.name)} - resumed
+    changed: frozenset[int] = frozenset()
     with lake.conn.transaction():
-        changed = definitions.set_state(lake.conn, [table.id for table in tables], State.ACTIVE)
-        changed |= definitions.set_state(lake.conn, [by_name[name].id for name in free], State.ACTIVE, only=waited)
+        for table in tables:
+            changed |= definitions.set_state(lake.conn, [table.id], *_awaited(graph, stopped, table.name))
+        free = [by_name[name].id for name in below if _awaited(graph, stopped, name)[0] is State.ACTIVE]
+        changed |= definitions.set_state(lake.conn, free, State.ACTIVE, only=_WAITING)
+        work.recovered(lake.conn, changed)
     return tuple(name for name, table in by_name.items() if table.id in changed)
+
+
+_STOPPED = frozenset({State.SUSPENDED, State.SUSPENDED_DUE_TO_ERRORS})
+_WAITING = frozenset({State.UPSTREAM_SUSPENDED, State.UPSTREAM_FAILED})
+_GOING = frozenset({State.ACTIVE, State.PENDING_INIT, State.STALE})
+
+
+def _awaited(graph: Graph, stopped: Mapping[QualifiedName, State], name: QualifiedName) -> tuple[State, str | None]:
+    """The state of a table that nobody suspended itself, and why: it waits while what it comes from is stopped."""
+    found = [one for one in graph.ancestors(name) if one in stopped]
+    if failed := [one for one in found if stopped[one] is State.SUSPENDED_DUE_TO_ERRORS]:
+        return State.UPSTREAM_FAILED, f"{', '.join(map(str, failed))} keeps failing"
+    if found:
+        return State.UPSTREAM_SUSPENDED, f"{', '.join(map(str, found))} is suspended"
+    return State.ACTIVE, None
+
+
+def _wait_or_go(lake: Lake, name: QualifiedName) -> None:
+    """A table that was declared anew, and those that read it, wait for what it reads by now, and for nothing else."""
+    graph = definitions.graph(lake.conn)
+    by_name = {table.name: table for table in definitions.list_all(lake.conn)}
+    stopped = {name: table.state for name, table in by_name.items() if table.state in _STOPPED}
+    with lake.conn.transaction():
+        for one in (name, *graph.dependents(name)):
+            state, reason = _awaited(graph, stopped, one)
+            only = _WAITING if state is State.ACTIVE else _GOING
+            definitions.set_state(lake.conn, [by_name[one].id], state, reason, only=only)
 
 
 # ---------------------------------------------------------------- DROP

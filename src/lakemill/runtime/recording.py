@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 from lakemill.core.plan import AGAIN, FULL_IS_CHEAPER, Experience
 from lakemill.core.refresh import DELTAS, WHOLE, Outcome, Trigger
-from lakemill.errors import ClaimLost, LakemillError, OutcomeUnknown, PublishTimedOut, UpstreamFailed
+from lakemill.errors import (
+    ClaimLost,
+    FrontierMoved,
+    LakemillError,
+    OutcomeUnknown,
+    PublishTimedOut,
+    Stopped,
+    UpstreamFailed,
+)
 from lakemill.store import db, history
 from lakemill.store.history import RefreshRecord, SourceDelta
 
@@ -27,7 +35,8 @@ if TYPE_CHECKING:
 def failed(lake: Lake, record: RefreshRecord, error: LakemillError) -> RefreshRecord:
     """The record of a failure, saved; not so where all that it did was to wait for somebody else."""
     waited = isinstance(error, ClaimLost) and record.fence is None
-    ended = _ended(record, error, Outcome.SKIPPED if waited else Outcome.FAILED)
+    how = Outcome.SKIPPED if waited else Outcome.CANCELLED if isinstance(error, Stopped) else Outcome.FAILED
+    ended = _ended(record, error, how)
     if not waited:
         history.save_refresh(lake.conn, ended)
     return ended
@@ -48,6 +57,12 @@ def settled(lake: Lake, record: RefreshRecord, error: OutcomeUnknown) -> Refresh
             return ended
     except LakemillError:
         return _ended(record, error)
+
+
+def overtaken(lake: Lake, record: RefreshRecord, error: FrontierMoved) -> None:
+    """One that had begun, and is not needed any more: somebody brought the table further."""
+    if record.fence is not None:
+        history.save_refresh(lake.conn, _ended(record, error, Outcome.SKIPPED))
 
 
 def skipped(lake: Lake, table: DynamicTable, cause: RefreshRecord, trigger: Trigger, b: Snapshot) -> RefreshRecord:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -31,12 +31,15 @@ from lakemill.errors import (
     ClaimLost,
     ConflictError,
     FrontierMoved,
+    HistoryError,
     InternalError,
     LakemillError,
     OutcomeUnknown,
     OutputChanged,
+    SnapshotGone,
     StrictRefused,
     UnknownDynamicTable,
+    of_code,
 )
 from lakemill.runtime import recording
 from lakemill.runtime.analyse import analyse_again, shape_of
@@ -48,6 +51,8 @@ from lakemill.runtime.window import STATE_LOST, Window, gone, look, states_fit, 
 from lakemill.store import claims, db, definitions, history, pins, versions
 from lakemill.store.definitions import DynamicTable, Source, SourceKind
 from lakemill.store.history import RefreshRecord
+from lakemill.telemetry import metrics
+from lakemill.telemetry.log import failed as log_failed
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -58,6 +63,8 @@ ROUNDS = 5
 """How often all is planned at a newer snapshot, because somebody else has taken a table past the last one."""
 _MEASURED = ("rows_in", "rows_inserted", "rows_deleted", "records_read", "bytes_read", "bytes_written", "spark_jobs")
 _NOTHING = dict.fromkeys(_MEASURED, 0)
+_LOADED_ANEW = "nothing is to be done: it is loaded anew, and goes on from there"
+_CURES = {SnapshotGone.code: "refresh it more often, or keep snapshots for longer"}
 NO_CHANGE = Reason("NO_CHANGE", "nothing that it reads changed")
 
 
@@ -120,6 +127,30 @@ def _round(
     return tuple(done)
 
 
+def refresh_at(
+    lake: Lake, dynamic_id: int, b: Snapshot, t: datetime, lost: Callable[[], LakemillError | None] = lambda: None
+) -> RefreshRecord | None:
+    """One table, at the data snapshot that the scheduler chose; None where it, or what it reads, has passed that.
+
+    Suppliers that did not change since are held to be right at b, too; the others must have got there before. ``lost``
+    says why it was stopped, where it was.
+    """
+    schema = lake.settings.lake.catalog_schema
+    with pins.pinned(lake.conn, b.id, holder(), "refresh", PIN, catalog_schema=schema):
+        for one in _chain(lake, {dynamic_id}):
+            table = definitions.by_id(lake.conn, one)
+            work = Refresh(lake, table, definitions.sources(lake.conn, table), b, t, Trigger.SCHEDULED, lost=lost)
+            if one != dynamic_id:
+                if not _holds(lake, table, b, t):
+                    work.hold()
+                continue
+            try:
+                return work.run()
+            except FrontierMoved as error:
+                recording.overtaken(lake, work.record, error)
+    return None
+
+
 def explain(lake: Lake, name: QualifiedName) -> tuple[Plan, Window, Snapshot]:
     """What the next refresh would do: the same plan, without carrying it out."""
     with db.rolled_back(lake.conn):  # planning declares the definition again where a source has another shape
@@ -162,10 +193,14 @@ class Refresh:
     full: bool = False
     begun: RefreshRecord | None = None
     """Of an earlier round, which could not end it."""
+    lost: Callable[[], LakemillError | None] = lambda: None
+    """Why somebody stopped it; None: nobody did."""
     frontier: versions.Frontier | None = None
     record: RefreshRecord = field(init=False)
     _shape: Shape | None = None
     _phases: dict[str, float] = field(default_factory=dict)
+    _open: dict[str, float] = field(default_factory=dict)
+    """Phases that are not over, and when they began."""
 
     def begin(self) -> None:
         self.frontier = versions.frontier(self.lake.conn, self.table.id)
@@ -204,6 +239,7 @@ class Refresh:
                     except (ClaimLost, FrontierMoved):
                         raise
                     except ConflictError:
+                        metrics.count_conflict()
                         self.begin_again()
                 return self._attempt(held)
         except FrontierMoved:
@@ -211,14 +247,31 @@ class Refresh:
         except OutcomeUnknown as error:
             self.record = recording.settled(self.lake, self._so_far(), error)
         except LakemillError as error:
-            self.record = recording.failed(self.lake, self._so_far(), error)
+            self.record = recording.failed(self.lake, self._so_far(), self.lost() or error)
         except Exception as error:  # a mistake of ours: recorded, and told as what it is
-            recording.failed(self.lake, self._so_far(), InternalError(f"{type(error).__name__}: {error}"))
-            raise
+            told = self.lost() or InternalError(f"{type(error).__name__}: {error}")
+            self.record = recording.failed(self.lake, self._so_far(), told)
+            if self.trigger is not Trigger.SCHEDULED:
+                raise
+            log_failed("refresh", error, table=str(self.table.name))
         return self.record
 
+    def hold(self) -> bool:
+        """Where nothing changed its version is right at b, too, without a record; whether that is so."""
+        self.begin()
+        if not self._is_current():
+            return False
+        with self.lake.conn.transaction():
+            self._raise_b()
+        return True
+
     def _so_far(self) -> RefreshRecord:
-        return replace(self.record, phases=dict(self._phases))
+        return replace(self.record, phases=self._taken())
+
+    def _taken(self) -> dict[str, float]:
+        """By phase; the one that saves the record counts up to here."""
+        now = time.monotonic()
+        return self._phases | {name: self._phases.get(name, 0.0) + now - began for name, began in self._open.items()}
 
     def begin_again(self) -> None:
         """Somebody was first: the frontier and the definition are read anew, and the same record goes on."""
@@ -241,6 +294,8 @@ class Refresh:
             return self._no_data(plan.reason, held, window)
         found = recording.deltas(window), recording.rows_in(window)
         self.record = replace(self.record, sources=found[0], rows_in=found[1])
+        with self.phase("start"):  # of Spark, where it does not run yet
+            _ = self.lake.spark
         try:
             return carry_out(self, held, plan, window)
         except Lost as lost:
@@ -289,6 +344,9 @@ class Refresh:
         with self.phase("look"):
             window = look(self.lake, self.table, self.sources, self.frontier, self.b, self.t)
             self._shape = self._shaped(window)
+        if window.lost is not None and issubclass(of_code(window.lost.code), HistoryError):
+            # a delta's reader would be told to read all of the table: that is what is done
+            window = replace(window, lost=replace(window.lost, remedy=_CURES.get(window.lost.code, _LOADED_ANEW)))
         if self.frontier is not None and window.lost is None and not states_fit(self._shape, window):
             return replace(window, lost=STATE_LOST)
         return window
@@ -382,7 +440,7 @@ class Refresh:
             remedy=reason.remedy,
             commit=commit,
             ended_at=datetime.now(UTC),
-            phases=dict(self._phases),
+            phases=self._taken(),
             **measured,
         )
         history.save_refresh(where, self.record)
@@ -390,8 +448,9 @@ class Refresh:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
+        started = self._open[name] = time.monotonic()
         try:
             yield
         finally:
+            self._open.pop(name, None)
             self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started

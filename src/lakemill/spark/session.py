@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
@@ -56,6 +58,7 @@ PROFILES: Mapping[str, str] = {
     "batch": "-XX:+UseParallelGC",
 }
 CONNECT_SECONDS = 10
+RECYCLE_SECONDS = 10
 SMALL, TINY = 64 << 20, 4 << 20
 """Bytes: what reads fewer takes longer to plan again on the way, or even to compile, than to do."""
 SMALL_WORK: Mapping[str, str] = {
@@ -66,10 +69,11 @@ TINY_WORK: Mapping[str, str] = {**SMALL_WORK, "spark.sql.codegen.wholeStage": "f
 
 _session: SparkSession | None = None
 _applied: Settings | None = None
-_small_work = 0
-_before: dict[str, str] = {}
+_sized: dict[int, tuple[int, dict[str, str]]] = {}
+"""By session: how many do small work on it, and what was set before."""
 _has_s3 = False
 _lock = threading.RLock()
+_thread = threading.local()
 
 
 def start(settings: Settings) -> SparkSession:
@@ -77,10 +81,18 @@ def start(settings: Settings) -> SparkSession:
 
     It is the session of the calling thread from then on.
     """
+    with _lock:
+        shared = _shared(settings)
+        mine: Own | None = getattr(_thread, "own", None)
+        found = shared if mine is None else mine.session(shared, settings)
+        _adopt(found)
+        return found
+
+
+def _shared(settings: Settings) -> SparkSession:
     global _session, _has_s3, _applied
     with _lock:
         if _session is not None and settings is _applied and _alive(_session):
-            _adopt(_session)
             return _session  # asked for again and again, and each setting is a talk with the JVM
         if _session is None or not _alive(_session):
             remote = settings.spark.remote
@@ -91,7 +103,6 @@ def start(settings: Settings) -> SparkSession:
                 "this process's Spark session was started for a lake on a local disk, without the jars for S3",
                 remedy="open the lake on S3 in a process of its own, or before the other one",
             )
-        _adopt(_session)
         _apply(_session, settings)
         _applied = settings
         return _session
@@ -106,31 +117,110 @@ def stop() -> None:
             _session = None
 
 
+def recycle() -> None:
+    """End the session and its JVM, dead or alive: the next `start` has another. Nobody may be at work."""
+    global _session
+    from pyspark import SparkContext
+
+    with _lock:
+        with suppress(Exception):  # whatever a JVM that is gone answers
+            stop()
+        _session = None
+        gateway = SparkContext._gateway
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        if gateway is None:  # Spark Connect
+            return
+        with suppress(OSError, Py4JError):
+            gateway.shutdown()
+        if (process := getattr(gateway, "proc", None)) is not None:
+            process.stdin.close()  # what its JVM ends by
+            try:
+                process.wait(RECYCLE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@dataclass(slots=True)
+class Own:
+    """A thread's session, made when it is first asked for: its views and settings are nobody else's.
+
+    The JVM, its cores and its memory are the process's, of which ``pool`` gets a fair share. On Spark Connect there is
+    only the one session.
+    """
+
+    pool: str
+    tag: str = ""
+    """Of what it does from now on, which `interrupt` stops."""
+    _of: SparkSession | None = None
+    _mine: SparkSession | None = None
+    _tagged: str = ""
+
+    def session(self, shared: SparkSession, settings: Settings) -> SparkSession:
+        if shared is not self._of:  # the first time, or the JVM is another one by now
+            self._of, self._tagged = shared, ""
+            if hasattr(shared, "is_stopped"):
+                self._mine = shared
+            else:
+                self._mine = shared.newSession()
+                _apply(self._mine, settings)
+                shared.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
+        assert self._mine is not None  # noqa: S101  (made with _of)
+        if self.tag != self._tagged:
+            if self._tagged:
+                self._mine.removeTag(self._tagged)
+            if self.tag:
+                self._mine.addTag(self.tag)
+            self._tagged = self.tag
+        return self._mine
+
+    def interrupt(self) -> None:
+        """Stop what it is at, from another thread: its jobs fail."""
+        with suppress(Exception):  # what is gone needs no stopping
+            if self._mine is not None and self._tagged:
+                self._mine.interruptTag(self._tagged)
+
+
+def own(pool: str) -> Own:
+    """The calling thread has a session of its own from here on."""
+    _thread.own = Own(pool)
+    return cast("Own", _thread.own)
+
+
+def process() -> int | None:
+    """Of the JVM that was started here; None where there is none."""
+    from pyspark import SparkContext
+
+    found = getattr(SparkContext._gateway, "proc", None)
+    return None if found is None else int(found.pid)
+
+
 @contextmanager
 def sized_work(spark: SparkSession, size: int) -> Iterator[None]:
     """For the body, Spark is set for work that reads this many bytes.
 
-    One setting for all threads: while one of them does small work, the others do theirs so too.
+    Threads that share a session share the setting: while one of them does small work, the others do theirs so too.
     """
-    global _small_work, _before
     wanted = TINY_WORK if size < TINY else SMALL_WORK if size < SMALL else {}
     if not wanted:
         yield
         return
     with _lock:
-        _small_work += 1
-        if _small_work == 1:
-            _before = {name: str(spark.conf.get(name)) for name in wanted}
+        count, before = _sized.get(id(spark), (0, {}))
+        if count == 0:
+            before = {name: str(spark.conf.get(name)) for name in wanted}
             for name, value in wanted.items():
                 spark.conf.set(name, value)
+        _sized[id(spark)] = count + 1, before
     try:
         yield
     finally:
         with _lock:
-            _small_work -= 1
-            if _small_work == 0:
+            count, before = _sized.pop(id(spark))
+            if count > 1:
+                _sized[id(spark)] = count - 1, before
+            else:
                 with suppress(OSError, Py4JError):  # a JVM that is gone needs no settings, and its loss is being told
-                    for name, value in _before.items():
+                    for name, value in before.items():
                         spark.conf.set(name, value)
 
 
@@ -144,6 +234,7 @@ def launch_conf(settings: Settings) -> dict[str, str]:
         "spark.driver.memory": spark.driver_memory,
         "spark.driver.extraJavaOptions": f"{PROFILES[spark.profile]} {logging}",
         "spark.ui.enabled": "false",
+        "spark.scheduler.mode": "FAIR",  # between the slots of a worker, which have a pool each
         "spark.ui.showConsoleProgress": "false",
         # a list of finished queries is kept without a UI too, and each holds its plan as text
         "spark.sql.ui.retainedExecutions": "50",
@@ -170,22 +261,37 @@ def runtime_conf(settings: Settings) -> dict[str, str]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the JVM is up: PySpark interrupted on the way leaves one behind that never ends."""
+    """Ctrl-C waits until the JVM is up, a second one ends it: PySpark by itself leaves one behind that never ends."""
+    import pyspark.java_gateway
+
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     pressed = False
+    launched: list[subprocess.Popen[bytes]] = []
+
+    def launch(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        launched.append(subprocess.Popen(*words, **options))
+        return launched[-1]
 
     def note(number: int, frame: object) -> None:
         nonlocal pressed
-        if pressed:  # twice: somebody means it
+        if pressed and launched:  # twice: somebody means it
+            for process in launched:
+                process.kill()
             raise KeyboardInterrupt
         pressed = True
 
     before = signal.signal(signal.SIGINT, note)
+    gateway: Any = pyspark.java_gateway
+    popen, gateway.Popen = gateway.Popen, launch
     try:
         yield
+    except KeyboardInterrupt:
+        recycle()
+        raise
     finally:
+        gateway.Popen = popen
         signal.signal(signal.SIGINT, before)
     if pressed:
         raise KeyboardInterrupt
@@ -241,6 +347,10 @@ def _adopt(session: Any) -> None:
 
 
 def _apply(session: SparkSession, settings: Settings) -> None:
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # where PySpark writes what it also raises
+        PySparkLogger.getLogger(name).disabled = settings.spark.log_level == "off"
     conf = runtime_conf(settings)
     if settings.on_s3:
         hadoop = s3.runtime_conf(settings)

@@ -53,11 +53,21 @@ def holder_of(where: Executor, dynamic_id: int) -> tuple[str, datetime] | None:
     return None if row is None else (row[0], row[1])
 
 
+def held(where: Executor) -> tuple[tuple[int, str], ...]:
+    """All that are claimed now: dynamic tables, and who has them."""
+    return tuple((row[0], row[1]) for row in where.execute(QUERIES["held"].compose()).fetchall())
+
+
 def release(where: Executor, held: Claim) -> None:
     """Done. Where the server does not answer the claim runs out by itself."""
     values = {"dynamic_id": held.dynamic_id, "fence": held.fence}
     with suppress(psycopg.OperationalError, psycopg.InterfaceError):
         where.execute(QUERIES["release"].compose(), values)
+
+
+def take_away(where: Executor, dynamic_id: int, holder: str) -> None:
+    """A holder is known to be gone: the table is free. Should it live after all, its number is out of date."""
+    where.execute(QUERIES["take_away"].compose(), {"dynamic_id": dynamic_id, "holder": holder})
 
 
 def lock_claim(where: Executor, dynamic_id: int) -> None:

@@ -19,6 +19,9 @@ from lakemill.settings import without_password
 OLDEST_SERVER = 150000
 CONNECT_SECONDS = 10
 
+LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+"""What a connection that is no more raises."""
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 Executor: TypeAlias = psycopg.Connection[Any] | psycopg.Cursor[Any]
 """A connection, or the cursor of a transaction that somebody else began and will commit: a publish's own."""

@@ -105,9 +105,9 @@ def settled(where: Executor, refresh_id: UUID) -> RefreshRecord | None:
 
 
 def history(
-    where: Executor, dynamic_id: int | None = None, most: int = 10, before: datetime | None = None
+    where: Executor, dynamic_id: int | None = None, most: int | None = 10, before: datetime | None = None
 ) -> tuple[RefreshRecord, ...]:
-    """The newest first, of one table or of all; ``before`` to page back."""
+    """The newest first, of one table or of all; ``most`` None is all of them, ``before`` to page back."""
     values = {"dynamic_id": dynamic_id, "refresh_id": None, "most": most, "before": before}
     return tuple(map(_record, where.execute(QUERIES["history"].compose(), values).fetchall()))
 

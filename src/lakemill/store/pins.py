@@ -192,6 +192,12 @@ def absolve(conn: psycopg.Connection[Any], snapshots: Sequence[int]) -> None:
 
 
 # ---------------------------------------------------------------- the lock
+def lock_usable(where: Executor, snapshot: int, catalog_schema: str) -> None:
+    """Until the transaction ends nobody condemns anything; refused where this snapshot is gone, or about to go."""
+    _lock(where)
+    _check_usable(where, snapshot, catalog_schema)
+
+
 def _lock(where: Executor) -> None:
     where.execute(QUERIES["lock"].compose(), {"key": _LOCK})
 

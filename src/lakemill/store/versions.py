@@ -14,7 +14,8 @@ from typing import Any
 
 from lakemill.core.lag import Version
 from lakemill.errors import DefinitionChanged, FrontierMoved
-from lakemill.store.db import Executor
+from lakemill.store import pins
+from lakemill.store.db import Connection, Executor
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("versions")
@@ -101,6 +102,19 @@ def raise_b_hi(where: Executor, version_ids: Iterable[int], b: int, b_time: date
     """
     values = {"version_ids": list(version_ids), "b": b, "b_time": b_time}
     return frozenset(row[0] for row in where.execute(QUERIES["raise_b_hi"].compose(), values).fetchall())
+
+
+def raise_idle(
+    conn: Connection, dynamic_ids: Iterable[int], b: int, b_time: datetime, catalog_schema: str = "public"
+) -> int:
+    """Tables that nothing happened to, none that they read and not they themselves: all at once; how many.
+
+    Their versions are right up to ``b``, their next deltas start there, and expiry need not keep what was before.
+    """
+    values = {"dynamic_ids": list(dynamic_ids), "b": b, "b_time": b_time}
+    with conn.transaction():
+        pins.lock_usable(conn, b, catalog_schema)
+        return conn.execute(QUERIES["raise_idle"].compose(), values).rowcount
 
 
 def advance_sources(where: Executor, dynamic_id: int, table_ids: Iterable[int], b: int) -> None:

@@ -5,7 +5,7 @@ CREATE TABLE lakemill.dynamic_tables (
   table_name         text NOT NULL,
   definition_version int NOT NULL,
   table_id           bigint,                 -- NULL: not published yet
-  state              text NOT NULL CHECK (state IN ('PENDING_INIT', 'ACTIVE', 'SUSPENDED', 'FAILED',
+  state              text NOT NULL CHECK (state IN ('PENDING_INIT', 'ACTIVE', 'SUSPENDED', 'SUSPENDED_DUE_TO_ERRORS',
                                                     'UPSTREAM_SUSPENDED', 'UPSTREAM_FAILED', 'STALE')),
   state_reason       text,
   created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -173,10 +173,10 @@ LEFT JOIN lakemill.frontiers f ON f.dynamic_id = d.dynamic_id
 LEFT JOIN lakemill.versions v ON v.version_id = f.version_id
 LEFT JOIN LATERAL (SELECT * FROM lakemill.refreshes r WHERE r.dynamic_id = d.dynamic_id
                    ORDER BY r.started_at DESC LIMIT 1) r ON true;
-COMMENT ON VIEW lakemill.dynamic_table_list IS 'Every dynamic table: what was declared, how it stands, its last refresh.';
+COMMENT ON VIEW lakemill.dynamic_table_list IS 'Every dynamic table: what was declared, how it stands, its last refresh. Rows, bytes and lag are in the lake''s own catalog: lakemill list.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.schema_name IS 'Schema of the table.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.table_name IS 'Name of the table.';
-COMMENT ON COLUMN lakemill.dynamic_table_list.state IS 'PENDING_INIT, ACTIVE, SUSPENDED, FAILED, UPSTREAM_SUSPENDED, UPSTREAM_FAILED or STALE.';
+COMMENT ON COLUMN lakemill.dynamic_table_list.state IS 'PENDING_INIT, ACTIVE, SUSPENDED, SUSPENDED_DUE_TO_ERRORS, UPSTREAM_SUSPENDED, UPSTREAM_FAILED or STALE.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.state_reason IS 'Why it is in this state, where there is something to say.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.state_since IS 'Since when.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.target_lag IS 'How far it may fall behind, or DOWNSTREAM.';
@@ -249,7 +249,11 @@ SELECT r.schema_name, r.table_name, r.trigger, r.outcome, r.action, r.reason, r.
        r.rows_in, r.rows_inserted, r.rows_deleted,
        1 - (r.rows_inserted + r.rows_deleted)::double precision / nullif(r.rows_recomputed, 0) AS dedup_ratio,
        r.records_read, r.bytes_read, r.bytes_written, r.spark_jobs, r.phases, r.error_code, r.error_text,
-       r.definition_version, r.holder, r.refresh_id
+       r.definition_version, r.holder, r.refresh_id,
+       (SELECT coalesce(json_agg(json_build_object('schema', s.schema_name, 'table', s.table_name, 'table_id', s.table_id,
+                                                   'from_commit', s.commit_a, 'to_commit', s.commit_b, 'rows', s.rows_in)
+                                 ORDER BY s.position), '[]')
+        FROM lakemill.refresh_sources s WHERE s.refresh_id = r.refresh_id) AS sources
 FROM lakemill.refreshes r;
 COMMENT ON VIEW lakemill.refresh_history IS 'Every refresh: what it did, why, and what it cost. NULL where something is unknown.';
 COMMENT ON COLUMN lakemill.refresh_history.schema_name IS 'Schema of the dynamic table, as it was then.';
@@ -280,3 +284,4 @@ COMMENT ON COLUMN lakemill.refresh_history.error_text IS 'The error in words.';
 COMMENT ON COLUMN lakemill.refresh_history.definition_version IS 'The version of the definition.';
 COMMENT ON COLUMN lakemill.refresh_history.holder IS 'The worker that ran it.';
 COMMENT ON COLUMN lakemill.refresh_history.refresh_id IS 'Its id, as in logs and snapshots.';
+COMMENT ON COLUMN lakemill.refresh_history.sources IS 'What it read of each source, as JSON: the delta over (from_commit, to_commit], or all of it where from_commit is null.';

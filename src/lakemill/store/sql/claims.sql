@@ -20,9 +20,17 @@ RETURNING expires_at;
 -- who has the table now, and since when
 SELECT holder, claimed_at FROM lakemill.claims WHERE dynamic_id = %(dynamic_id)s AND expires_at > clock_timestamp();
 
+-- name: held
+-- all claims that hold
+SELECT dynamic_id, holder FROM lakemill.claims WHERE expires_at > clock_timestamp();
+
 -- name: release
 -- done; nothing happens when it was lost
 UPDATE lakemill.claims SET expires_at = '-infinity' WHERE dynamic_id = %(dynamic_id)s AND fence = %(fence)s;
+
+-- name: take_away
+-- of one who is gone
+UPDATE lakemill.claims SET expires_at = '-infinity' WHERE dynamic_id = %(dynamic_id)s AND holder = %(holder)s;
 
 -- name: lock_claim
 -- the claim as it is, held until the transaction ends

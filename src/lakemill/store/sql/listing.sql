@@ -21,7 +21,11 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
   SELECT count(*) AS files, coalesce(sum(delete_count), 0)::bigint AS rows FROM ducklake_delete_file x
   WHERE x.table_id = t.table_id AND x.begin_snapshot <= %(at)s
-    AND (x.end_snapshot IS NULL OR x.end_snapshot > %(at)s)) d
+    AND (x.end_snapshot IS NULL OR x.end_snapshot > %(at)s)
+    AND EXISTS (  -- stock DuckDB ends a file without rows, and not its delete file
+      SELECT FROM ducklake_data_file o
+      WHERE o.data_file_id = x.data_file_id AND o.begin_snapshot <= %(at)s
+        AND (o.end_snapshot IS NULL OR o.end_snapshot > %(at)s))) d
 WHERE t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s)
   AND s.schema_name <> '_lakemill' AND NOT starts_with(t.table_name, '__lakemill_')

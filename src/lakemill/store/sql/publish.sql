@@ -228,11 +228,17 @@ WHERE t.table_id = g.table_id AND t.column_id = g.column_id;
 UPDATE ducklake_table SET end_snapshot = %(snapshot_id)s WHERE table_id = %(table_id)s AND end_snapshot IS NULL;
 
 -- name: give_name
--- the row of the same table under its new name; a relative path starts at its schema's folder, so the schema stays
+-- the row of the same table under its new name; its files stay where they are: a relative path starts at the schema's
+-- folder, so that in another schema it is written out
 INSERT INTO ducklake_table (table_id, table_uuid, begin_snapshot, schema_id, table_name, path, path_is_relative)
-SELECT table_id, table_uuid, %(snapshot_id)s::bigint, %(schema_id)s::bigint, %(name)s::text, path, path_is_relative
-FROM ducklake_table WHERE table_id = %(table_id)s AND end_snapshot = %(snapshot_id)s
-  AND (schema_id = %(schema_id)s OR NOT path_is_relative);
+SELECT t.table_id, t.table_uuid, %(snapshot_id)s::bigint, %(schema_id)s::bigint, %(name)s::text,
+  CASE WHEN t.path_is_relative AND s.schema_id <> %(schema_id)s THEN
+         CASE WHEN s.path_is_relative THEN (SELECT value FROM ducklake_metadata WHERE key = 'data_path' AND scope IS NULL)
+              ELSE '' END || s.path || t.path
+       ELSE t.path END,
+  t.path_is_relative AND s.schema_id = %(schema_id)s
+FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+WHERE t.table_id = %(table_id)s AND t.end_snapshot = %(snapshot_id)s;
 
 -- name: end_partitions
 -- what ends with a dropped table: partition specs,

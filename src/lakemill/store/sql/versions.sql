@@ -88,3 +88,24 @@ DELETE FROM lakemill.versions v WHERE v.commit_snapshot < %(oldest)s
   -- the content of a commit is visible until the next commit of the table
   AND EXISTS (SELECT FROM lakemill.versions n WHERE n.dynamic_id = v.dynamic_id
               AND n.commit_snapshot > v.commit_snapshot AND n.commit_snapshot <= %(oldest)s);
+
+-- name: raise_idle
+-- current versions of tables that nothing happened to, with the positions that their next deltas start from; those whose
+-- claim somebody holds are left to them
+WITH raised AS (
+  UPDATE lakemill.versions v SET b_hi = %(b)s, b_time = %(b_time)s
+  FROM lakemill.frontiers f JOIN lakemill.dynamic_tables d USING (dynamic_id)
+  WHERE f.version_id = v.version_id AND f.dynamic_id = ANY(%(dynamic_ids)s::bigint[]) AND v.t IS NULL AND v.b_hi < %(b)s
+    AND v.definition_version = d.definition_version
+    AND NOT EXISTS (SELECT FROM lakemill.claims c WHERE c.dynamic_id = f.dynamic_id AND c.expires_at > clock_timestamp())
+  RETURNING v.dynamic_id, v.definition_version),
+moved AS (
+  UPDATE lakemill.frontier_sources r SET commit_snapshot = %(b)s
+  FROM raised JOIN lakemill.sources s
+    ON s.dynamic_id = raised.dynamic_id AND s.version = raised.definition_version AND s.kind = 'TABLE'
+  WHERE r.dynamic_id = s.dynamic_id AND r.table_id = s.table_id AND r.state IS NULL
+  RETURNING r.dynamic_id, r.table_id),
+held AS (
+  UPDATE lakemill.positions p SET snapshot_id = %(b)s, recorded_at = clock_timestamp()
+  FROM moved WHERE p.holder = 'dynamic:' || moved.dynamic_id AND p.table_id = moved.table_id)
+SELECT dynamic_id FROM raised;

@@ -1,0 +1,190 @@
+"""The scheduler: at every look, what is due becomes work in the queue.
+
+Lines 1 to 4 of a refresh for all tables at once. It looks when somebody commits, when work is done, and at least once
+a tick; `core/rounds` decides. Any number may run: one leads, the others wait for its connection to end. It holds
+nothing that the next one could not read anew, so that it may be killed at any line.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from threading import Event
+from typing import TYPE_CHECKING
+
+from lakemill.core.lag import lag
+from lakemill.core.names import QualifiedName
+from lakemill.core.retry import Backoff
+from lakemill.core.rounds import Round, Wait, next_look, plan_rounds
+from lakemill.errors import LakemillError
+from lakemill.runtime.open import open as open_lake
+from lakemill.runtime.standings import Look, Looks
+from lakemill.store import db, versions, work
+from lakemill.store.work import Kind
+from lakemill.telemetry import metrics
+from lakemill.telemetry.log import failed, log
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+    from lakemill.settings import Settings
+
+IDLE = timedelta(minutes=1)
+"""How often the data snapshot of tables that nothing happened to is raised."""
+SETTLE = 0.05
+"""Seconds between being told of a commit and looking: commits come in bursts."""
+STANDBY = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """What a look came to."""
+
+    rounds: tuple[Round, ...]
+    added: int
+    seconds: float
+
+
+class Scheduler:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        service = settings.service
+        self._backoff = Backoff(service.retry_base, service.retry_factor, service.retry_cap)
+        self._told: dict[QualifiedName, str] = {}
+        self._raised = datetime.min.replace(tzinfo=UTC)
+        self.leads = False
+        self.ready = False
+        """Whether it looks, or stands by for another that does."""
+
+    def run(self, stop: Event) -> None:
+        """Until it is told to stop; what does not answer is tried again."""
+        pause = self._settings.service.retry_base.total_seconds()
+        while not stop.is_set():
+            try:
+                with open_lake(self._settings) as lake, closing(db.connect(lake.dsn)) as heard:
+                    self._lead(lake, heard, stop)
+            except (LakemillError, OSError, *db.LOST) as error:
+                failed("schedule", error)
+            self.leads = self.ready = False
+            stop.wait(pause)
+
+    def _lead(self, lake: Lake, heard: db.Connection, stop: Event) -> None:
+        self.ready = True
+        while not (leads := work.lead(heard)) and not stop.wait(STANDBY):
+            pass
+        if not leads:
+            return
+        self.leads = True
+        log().info("scheduling", lake=lake.settings.data_path)
+        looks = Looks(lake)
+        with work.listening(heard, work.COMMIT, work.DONE):
+            while not stop.is_set():
+                look, now = looks.look(), datetime.now(UTC)
+                self.tick(lake, look, now)
+                if work.wait(heard, self._patience(look, now)):
+                    stop.wait(SETTLE)
+
+    def _patience(self, look: Look, now: datetime) -> float:
+        """Seconds until the next look, unless somebody tells of something."""
+        tick = self._settings.service.tick
+        moment = next_look(look.graph, look.standings.values(), now, tick, self._backoff)
+        return min(tick, moment - now if moment else tick).total_seconds()
+
+    def tick(self, lake: Lake, look: Look, now: datetime) -> Ticked:
+        """One look: due work is in the queue afterwards."""
+        started = time.monotonic()
+        tick = self._settings.service.tick
+        rounds = plan_rounds(look.graph, look.standings.values(), look.head.id, now, tick, self._backoff)
+        added = sum(_enqueue(lake, look, one) for one in rounds)
+        if added:
+            work.tell(lake.conn, work.DUE)
+        if now - self._raised >= IDLE:
+            _raise_idle(lake, look)
+            self._raised = now
+        self._say([wait for one in rounds for wait in one.waits])
+        self._measure(lake, look, now)
+        done = Ticked(rounds, added, time.monotonic() - started)
+        metrics.observe_tick(done.seconds)
+        return done
+
+    def _say(self, waits: list[Wait]) -> None:
+        """Who waits, and for whom; once for each reason."""
+        for wait in waits:
+            if self._told.get(wait.name) != wait.reason:
+                log().info(f"{wait.name} waits: {wait.reason}")
+        self._told = {wait.name: wait.reason for wait in waits}
+
+    def _measure(self, lake: Lake, look: Look, now: datetime) -> None:
+        targets = look.graph.effective_lags()
+        metrics.set_lags(
+            {
+                str(name): (behind.total_seconds(), target.total_seconds() if (target := targets[name]) else None)
+                for name, standing in look.standings.items()
+                if (behind := lag(standing, now)) is not None
+            }
+        )
+        depth = work.depth(lake.conn)
+        kinds = [kind.value for kind in Kind]
+        metrics.set_queue(
+            {kind: depth.get(kind, (0, 0.0))[0] for kind in kinds},
+            {kind: depth.get(kind, (0, 0.0))[1] for kind in kinds},
+        )
+        silent = self._settings.service.heartbeat * 2
+        metrics.set_workers({one.name: one.silent <= silent for one in work.workers(lake.conn)})
+
+
+def _enqueue(lake: Lake, look: Look, one: Round) -> int:
+    """A round in order, so that each can name those that must be done before it; how many are new."""
+    ids: dict[QualifiedName, int] = {}
+    added = 0
+    with lake.conn.transaction():
+        for run in one.runs:
+            known = look.known[run.name]
+            before = [ids[supplier] for supplier in look.graph.suppliers(run.name) if supplier in ids]
+            ids[run.name], new = work.add(
+                lake.conn,
+                Kind.REFRESH,
+                str(known.id),
+                run.reason,
+                dynamic_id=known.id,
+                after=before,
+                b=run.b,
+                t=one.t,
+                priority=known.priority,
+            )
+            added += new
+        work.take_up(lake.conn, [look.known[run.name].id for run in one.runs], one.t)
+    _widen(lake, look, one)
+    return added
+
+
+def _widen(lake: Lake, look: Look, one: Round) -> None:
+    """Suppliers that nothing happened to since are right at the round's b, too: they may move on before it is read."""
+    running = {run.name for run in one.runs}
+    for run in one.runs:
+        idle = [
+            look.known[name].id
+            for name in look.graph.ancestors(run.name)
+            if name not in running
+            and look.standings[name].usable(run.b, one.t)
+            and not any(version.holds(run.b, one.t) for version in look.standings[name].versions)
+        ]
+        if idle:
+            b = lake.snapshot(run.b)
+            versions.raise_idle(lake.conn, idle, b.id, b.time, lake.settings.lake.catalog_schema)
+
+
+def _raise_idle(lake: Lake, look: Look) -> None:
+    """Tables that nothing happened to are right at the newest snapshot, too: expiry need not wait for them."""
+    idle = [
+        known.id
+        for name, known in look.known.items()
+        if known.version is not None
+        and known.version.t is None
+        and known.version.b_hi < look.head.id
+        and look.standings[name].change is None
+        and not known.busy
+    ]
+    if idle:
+        versions.raise_idle(lake.conn, idle, look.head.id, look.head.time, lake.settings.lake.catalog_schema)

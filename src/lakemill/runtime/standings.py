@@ -1,0 +1,104 @@
+"""How every dynamic table stands, for a look of the scheduler: three queries, however many tables there are.
+
+What the store knows is joined with the index of commits: the first change after a table's data snapshot, of any base
+table that it reaches, is what it lags behind. Somebody else's write into the dynamic table itself counts as one, too,
+and so does a source whose name is another's by now: each leads to a refresh, which finds out what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lakemill.core.commits import CommitIndex
+from lakemill.core.definition import TargetLag
+from lakemill.core.graph import Graph, Node, build_graph
+from lakemill.core.lag import Commit, Standing
+from lakemill.core.names import QualifiedName
+from lakemill.core.scan import Snapshot
+from lakemill.lake.listing import list_commits
+from lakemill.store import work
+from lakemill.store.work import Known
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All tables at one moment."""
+
+    head: Snapshot
+    graph: Graph
+    standings: Mapping[QualifiedName, Standing]
+    known: Mapping[QualifiedName, Known]
+
+
+class Looks:
+    """Looks at one lake, one after the other: what was read of its commits is remembered."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._index = CommitIndex()
+        self._since = 0
+        """From which snapshot on the index knows all."""
+        self._nodes: frozenset[Node] = frozenset()
+        self._graph = build_graph(())
+
+    def look(self) -> Look:
+        lake = self._lake
+        schema = lake.settings.lake.catalog_schema
+        tables = work.known(lake.conn)  # first: what it says of each table is of one moment
+        loaded = [one.version.b_hi for one in tables if one.version is not None]
+        oldest = min(loaded) if loaded else lake.snapshot().id
+        if self._index.last is None or oldest < self._since:
+            self._index, self._since = CommitIndex(last=oldest), oldest
+        for found in list_commits(lake.conn, schema, self._index.last or 0):
+            self._index.add(found.commit, found.tables)
+        head = lake.snapshot(self._index.last)
+        gone = work.replaced(lake.conn, schema)
+        versions = work.supplier_versions(lake.conn)
+        graph = self._graph_of(tables)
+        known = {one.name: one for one in tables}
+        bases: dict[QualifiedName, frozenset[int]] = {}
+        standings: dict[QualifiedName, Standing] = {}
+        for name in graph.order:
+            one = known[name]
+            bases[name] = frozenset(one.bases).union(*(bases[supplier] for supplier in graph.suppliers(name)))
+            held = versions.get(one.id, ())
+            mine = tuple(v for v in held if one.version and v.definition_version == one.version.definition_version)
+            change = self._change(one, bases[name])
+            if one.id in gone and one.version is not None and gone[one.id] > one.version.b_hi:
+                change = _earlier(change, Commit(gone[one.id], head.time))
+            standings[name] = Standing(
+                name,
+                mine or ((one.version,) if one.version else ()),
+                change,
+                one.expected,
+                busy=one.busy,
+                round_at=one.round_at,
+                newest=self._index.newest(bases[name]) or change,
+                failure=one.failure,
+            )
+        self._index.forget(oldest)
+        self._since = oldest
+        return Look(head, graph, standings, known)
+
+    def _change(self, one: Known, bases: frozenset[int]) -> Commit | None:
+        if one.version is None:
+            return None
+        first = self._index.first(bases, one.version.b_hi)
+        return _earlier(first, self._index.first((one.version.table_id,), one.version.commit))
+
+    def _graph_of(self, tables: tuple[Known, ...]) -> Graph:
+        """Built anew only when a definition or a state changed: most looks find the same tables."""
+        nodes = frozenset(Node(one.name, TargetLag(one.target_lag), one.sources, one.active) for one in tables)
+        if nodes != self._nodes:
+            self._graph, self._nodes = build_graph(nodes), nodes
+        return self._graph
+
+
+def _earlier(one: Commit | None, other: Commit | None) -> Commit | None:
+    found = [commit for commit in (one, other) if commit is not None]
+    return min(found, key=lambda commit: commit.snapshot, default=None)

@@ -1,0 +1,273 @@
+"""A worker: takes due work, does it in its slots, and says that it lives.
+
+Lines 5 to 11 of a refresh. Each slot is a thread with its own connections and its own session on the one JVM. A slot
+ends what it took, whatever happens: done, failed and counted, or handed back. One that was paused past its claim finds
+its work given to others, and its publish refused.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING
+
+from lakemill.core.refresh import Action, Outcome, Trigger
+from lakemill.core.scan import Snapshot
+from lakemill.errors import (
+    ClaimLost,
+    EngineLost,
+    LakemillError,
+    RefreshTimedOut,
+    Retry,
+    Stopped,
+    StoreUnavailable,
+    UnknownDynamicTable,
+    of_code,
+)
+from lakemill.runtime import recording
+from lakemill.runtime.claiming import free_the_dead
+from lakemill.runtime.dynamic import suspend_failing
+from lakemill.runtime.open import open as open_lake
+from lakemill.runtime.refresh import refresh_at
+from lakemill.spark import session
+from lakemill.store import db, definitions, work
+from lakemill.store.embedded import store_dsn
+from lakemill.store.work import Kind, Work
+from lakemill.telemetry import metrics
+from lakemill.telemetry.log import failed, log, refreshed
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+    from lakemill.settings import Settings
+    from lakemill.store.history import RefreshRecord
+
+POLL = 5.0
+"""Seconds between looks for work where nobody tells of any."""
+WATCH = 1.0
+_SUSPENDING = (Retry.NEVER, Retry.REPLAN)
+"""Failures of the table itself; those of a part that does not answer are tried until it does."""
+
+
+def default_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@dataclass(slots=True)
+class Doing:
+    """What a slot is at."""
+
+    work: Work
+    spark: session.Own
+    since: float = field(default_factory=time.monotonic)
+    lost: LakemillError | None = None
+    """Why it must not go on."""
+
+
+class Worker:
+    def __init__(
+        self, settings: Settings, name: str = "", slots: int = 0, kinds: Iterable[Kind] = (Kind.REFRESH, Kind.UPKEEP)
+    ) -> None:
+        self._settings = settings
+        self.name = name or default_name()
+        self.slots = slots or settings.service.slots
+        self.kinds = tuple(kinds)
+        self._doing: dict[int, Doing] = {}
+        self._done = 0
+        self._taking = Lock()
+        self._pause = Event()
+        """Nobody takes new work: the JVM is about to be started anew."""
+        self._left: set[int] = set()
+        """Work that could not be handed back, because PostgreSQL did not answer."""
+        self._stop = Event()
+        self.ready = False
+
+    @property
+    def doing(self) -> tuple[Work, ...]:
+        return tuple(one.work for one in list(self._doing.values()))
+
+    # ------------------------------------------------------------ life
+    def run(self, stop: Event) -> None:
+        """Until it is told to stop; then what is at work may end, for a while, and the rest is handed back."""
+        self._stop = stop
+        with suppress(LakemillError, *db.LOST), closing(self._connect()) as conn:
+            work.leave(conn, self.name)  # what one of this name had, and did not end
+        threads = [
+            Thread(target=self._slot, args=(n,), name=f"lakemill-slot-{n}", daemon=True) for n in range(self.slots)
+        ]
+        for thread in threads:
+            thread.start()
+        log().info("working", worker=self.name, slots=self.slots, kinds=[kind.value for kind in self.kinds])
+        last = 0.0
+        while not stop.wait(WATCH):
+            if time.monotonic() - last >= self._settings.service.heartbeat.total_seconds():
+                last = time.monotonic()
+                self._beat()
+            self._watch()
+            self._recycle()
+        self._end(threads)
+
+    def _end(self, threads: list[Thread]) -> None:
+        deadline = time.monotonic() + self._settings.service.stop_grace.total_seconds()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for number in list(self._doing):
+            self._cancel(number, Stopped("the worker was told to stop"))
+        for thread in threads:
+            thread.join(WATCH * 2)
+        with suppress(LakemillError, *db.LOST), closing(self._connect()) as conn:
+            work.leave(conn, self.name)
+        log().info("stopped", worker=self.name, left=[one.subject for one in self.doing])
+
+    def _beat(self) -> None:
+        """Tell that it lives; what others have been given meanwhile is stopped."""
+        doing = dict(self._doing)
+        service = self._settings.service
+        try:
+            with closing(self._connect()) as conn:
+                ids = [one.work.id for one in doing.values()]
+                mine = work.extend(conn, self.name, self.slots, self.kinds, ids, service.claim_expiry)
+                free_the_dead(conn)
+        except (LakemillError, *db.LOST) as error:
+            failed("heartbeat", error)
+            return
+        for number, one in doing.items():
+            if one.work.id not in mine and number in self._doing:
+                self._cancel(number, ClaimLost("the claim has passed to another worker"))
+
+    def _watch(self) -> None:
+        most = self._settings.service.refresh_timeout.total_seconds()
+        for number, one in list(self._doing.items()):
+            if one.lost is None and time.monotonic() - one.since > most:
+                self._cancel(number, RefreshTimedOut(f"it took longer than {most:.0f} s"))
+
+    def _cancel(self, number: int, why: LakemillError) -> None:
+        if (one := self._doing.get(number)) is not None and one.lost is None:
+            one.lost = why
+            one.spark.interrupt()
+
+    def _recycle(self) -> None:
+        """After so many refreshes, or when it has grown too large, Spark's JVM is started anew; nobody works then."""
+        service = self._settings.service
+        if not self._pause.is_set():
+            often = service.recycle_jobs and self._done >= service.recycle_jobs
+            if not often and _jvm_memory() < service.recycle_memory:
+                return
+            self._pause.set()
+        with self._taking:
+            if not self._doing:
+                log().info("starting Spark anew", after=self._done)
+                session.recycle()
+                self._done = 0
+                self._pause.clear()
+
+    def _connect(self) -> db.Connection:
+        return db.connect(store_dsn(self._settings))
+
+    # ------------------------------------------------------------ one slot
+    def _slot(self, number: int) -> None:
+        pause = self._settings.service.retry_base.total_seconds()
+        while not self._stop.is_set():
+            try:
+                with open_lake(self._settings) as lake, closing(db.connect(lake.dsn)) as heard:
+                    self._hand_back(lake.conn)
+                    self.ready = True
+                    self._take_all(number, lake, heard)
+            except db.LOST as error:
+                failed("work", StoreUnavailable(db.reason(error)))
+            except Exception as error:  # whatever it is, the next piece of work is tried
+                failed("work", error)
+            self._stop.wait(pause)
+
+    def _take_all(self, number: int, lake: Lake, heard: db.Connection) -> None:
+        spark = session.own(f"slot-{number}")
+        with work.listening(heard, work.DUE, work.DONE):
+            while not self._stop.is_set():
+                doing = self._take(number, lake, spark)
+                if doing is None:
+                    work.wait(heard, POLL if not self._pause.is_set() else WATCH)
+                    continue
+                spark.tag = f"lakemill-work-{doing.work.id}"
+                try:
+                    if doing.work.kind is Kind.REFRESH:
+                        self._refresh(lake, doing)
+                except UnknownDynamicTable:
+                    pass  # dropped meanwhile; its work went with it
+                except BaseException:
+                    self._left.add(doing.work.id)
+                    raise
+                finally:
+                    del self._doing[number]
+                    self._done += 1
+
+    def _take(self, number: int, lake: Lake, spark: session.Own) -> Doing | None:
+        with self._taking:
+            if self._pause.is_set():
+                return None
+            found = work.take(lake.conn, self.name, self.kinds, self._settings.service.claim_expiry)
+            if found is not None:
+                self._doing[number] = Doing(found, spark)
+            return self._doing.get(number)
+
+    def _hand_back(self, conn: db.Connection) -> None:
+        left = list(self._left)
+        work.hand_back(conn, self.name, left)
+        self._left.difference_update(left)
+
+    def _refresh(self, lake: Lake, doing: Doing) -> None:
+        found = doing.work
+        assert found.dynamic_id is not None  # noqa: S101  (a refresh is of a table, at a b and a t)
+        assert found.b is not None  # noqa: S101
+        assert found.t is not None  # noqa: S101
+        b = lake.snapshot(found.b)
+        record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost)
+        with lake.conn.transaction():
+            if isinstance(doing.lost, Stopped):
+                work.hand_back(lake.conn, self.name, [found.id])
+            else:
+                if record is None or isinstance(doing.lost, ClaimLost):
+                    work.pass_over(lake.conn, [found.dynamic_id])
+                else:
+                    _account(lake, found, b, record, self._settings.service.suspend_after)
+                work.done(lake.conn, self.name, [found.id])
+            work.tell(lake.conn, work.DONE)
+        if record is not None:
+            refreshed(record)
+            metrics.observe_refresh(record)
+            if record.error_code == EngineLost.code:
+                self._pause.set()
+
+
+def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: int) -> None:
+    """What a refresh that ended means for the next ones: of its table, and of those that wait for it."""
+    if record.outcome is Outcome.SUCCEEDED:
+        work.recovered(lake.conn, [record.dynamic_id])
+        if record.action is not Action.NO_DATA and record.seconds is not None:
+            work.took(lake.conn, record.dynamic_id, timedelta(seconds=record.seconds))
+        return
+    if record.outcome is Outcome.FAILED:
+        error = of_code(record.error_code or "")
+        count = work.failed(lake.conn, record.dynamic_id, b.id, error.code, error.retry)
+        if count >= most and error.retry in _SUSPENDING:
+            suspend_failing(lake, record.dynamic_id, f"{count} refreshes failed in a row: {record.error_code}")
+    for work_id, dynamic_id in work.waiting_for(lake.conn, found.id):
+        with suppress(UnknownDynamicTable):
+            recording.skipped(lake, definitions.by_id(lake.conn, dynamic_id), record, Trigger.SCHEDULED, b)
+        work.pass_over(lake.conn, [dynamic_id])
+        work.done(lake.conn, "", [work_id])
+
+
+def _jvm_memory() -> int:
+    """Bytes that Spark's own process holds; 0 where there is none here, or the machine does not say."""
+    process = session.process()
+    try:
+        pages = int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,134 @@
+-- Due work: one row each, taken by a worker until it is done or the worker is gone.
+
+-- name: add
+-- due work, unless it is there already; then that one
+WITH added AS (
+  INSERT INTO lakemill.work (kind, subject, dynamic_id, after, b, t, manual, priority, reason)
+  VALUES (%(kind)s, %(subject)s, %(dynamic_id)s, %(after)s::bigint[], %(b)s, %(t)s, %(manual)s, %(priority)s, %(reason)s)
+  ON CONFLICT (kind, subject) DO NOTHING RETURNING work_id)
+SELECT work_id, true FROM added
+UNION ALL
+SELECT work_id, false FROM lakemill.work WHERE kind = %(kind)s AND subject = %(subject)s LIMIT 1;
+
+-- name: rounds
+-- the scheduler has taken these tables up; NULL: their round did not come to them
+UPDATE lakemill.dynamic_tables SET round_at = %(at)s WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[]);
+
+-- name: take
+-- the next piece of work that can be done now: nothing before it is left, and nobody works on its table
+WITH next AS (
+  SELECT w.work_id FROM lakemill.work w
+  WHERE w.kind = ANY(%(kinds)s::text[]) AND (w.worker IS NULL OR w.expires_at <= clock_timestamp())
+    AND NOT EXISTS (SELECT FROM lakemill.work f WHERE f.work_id = ANY(w.after))
+    AND NOT EXISTS (SELECT FROM lakemill.claims c WHERE c.dynamic_id = w.dynamic_id AND c.expires_at > clock_timestamp())
+  ORDER BY w.manual DESC, w.priority DESC, w.added_at, w.work_id
+  LIMIT 1 FOR UPDATE OF w SKIP LOCKED)
+UPDATE lakemill.work w SET worker = %(worker)s, taken_at = clock_timestamp(), expires_at = clock_timestamp() + %(ttl)s
+FROM next WHERE w.work_id = next.work_id
+RETURNING w.work_id, w.kind, w.subject, w.dynamic_id, w.b, w.t, w.manual, w.priority, w.reason, w.added_at;
+
+-- name: extend
+-- the worker lives, and is at these still; those that it has not lost
+WITH seen AS (
+  INSERT INTO lakemill.workers (worker, slots, kinds) VALUES (%(worker)s, %(slots)s, %(kinds)s::text[])
+  ON CONFLICT (worker) DO UPDATE SET seen_at = clock_timestamp(), slots = excluded.slots, kinds = excluded.kinds)
+UPDATE lakemill.work SET expires_at = clock_timestamp() + %(ttl)s
+WHERE work_id = ANY(%(work_ids)s::bigint[]) AND worker = %(worker)s AND expires_at > clock_timestamp()
+RETURNING work_id;
+
+-- name: done
+-- it is done, or will be planned anew
+DELETE FROM lakemill.work WHERE work_id = ANY(%(work_ids)s::bigint[]) AND (worker = %(worker)s OR worker IS NULL);
+
+-- name: hand_back
+-- somebody else may do it
+UPDATE lakemill.work SET worker = NULL, taken_at = NULL, expires_at = NULL
+WHERE worker = %(worker)s AND (%(work_ids)s::bigint[] IS NULL OR work_id = ANY(%(work_ids)s::bigint[]));
+
+-- name: waiting_for
+-- what waits for this work, directly and through others, in order
+WITH RECURSIVE later AS (
+  SELECT w.work_id, w.dynamic_id FROM lakemill.work w WHERE %(work_id)s = ANY(w.after)
+  UNION
+  SELECT w.work_id, w.dynamic_id FROM later l JOIN lakemill.work w ON l.work_id = ANY(w.after))
+SELECT work_id, dynamic_id FROM later ORDER BY work_id;
+
+-- name: leave
+-- a worker that has stopped
+DELETE FROM lakemill.workers WHERE worker = %(worker)s;
+
+-- name: holders
+-- who has taken work, or said that they live
+SELECT worker FROM lakemill.workers UNION SELECT worker FROM lakemill.work WHERE worker IS NOT NULL;
+
+-- name: workers
+-- who said that they live, and how long ago; those that nobody heard of for a day are forgotten
+WITH forgotten AS (DELETE FROM lakemill.workers WHERE seen_at < clock_timestamp() - interval '1 day')
+SELECT worker, slots, kinds, started_at, seen_at, clock_timestamp() - seen_at FROM lakemill.workers ORDER BY worker;
+
+-- name: depth
+-- how much is due, by kind, and for how long the oldest has waited
+SELECT kind, count(*), coalesce(extract(epoch FROM clock_timestamp() - min(added_at) FILTER (WHERE worker IS NULL)), 0)
+FROM lakemill.work GROUP BY kind;
+
+-- name: failed
+-- one more scheduled refresh failed; how many in a row now
+INSERT INTO lakemill.failures AS f (dynamic_id, count, failed_at, b, code, retry)
+SELECT dynamic_id, 1, clock_timestamp(), %(b)s, %(code)s, %(retry)s FROM lakemill.dynamic_tables
+WHERE dynamic_id = %(dynamic_id)s
+ON CONFLICT (dynamic_id) DO UPDATE SET count = f.count + 1, failed_at = excluded.failed_at, b = excluded.b,
+  code = excluded.code, retry = excluded.retry
+RETURNING count;
+
+-- name: recovered
+-- they failed no more, or start anew
+DELETE FROM lakemill.failures WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[]);
+
+-- name: took
+-- how long a refresh took: the next one is expected to take as long as the last few
+UPDATE lakemill.dynamic_tables
+SET expected = CASE WHEN expected = '0' THEN %(took)s::interval ELSE expected * 0.7 + %(took)s::interval * 0.3 END
+WHERE dynamic_id = %(dynamic_id)s;
+
+-- name: standings
+-- all that the scheduler needs to know of every dynamic table, in one query
+SELECT d.dynamic_id, d.schema_name, d.table_name, d.state IN ('ACTIVE', 'PENDING_INIT') AND n.scheduler,
+       n.target_lag, n.priority, n.clocked, d.round_at, d.expected,
+       v.version_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.table_id, v.t,
+       d.definition_version,
+       EXISTS (SELECT FROM lakemill.work w WHERE w.kind = 'refresh' AND w.dynamic_id = d.dynamic_id),
+       f.count, f.failed_at, f.b, f.retry,
+       s.bases, s.schemas, s.names
+FROM lakemill.dynamic_tables d
+JOIN lakemill.definitions n ON n.dynamic_id = d.dynamic_id AND n.version = d.definition_version
+LEFT JOIN lakemill.frontiers r ON r.dynamic_id = d.dynamic_id
+LEFT JOIN lakemill.versions v ON v.version_id = r.version_id
+LEFT JOIN lakemill.failures f ON f.dynamic_id = d.dynamic_id
+LEFT JOIN (
+  SELECT s.dynamic_id, s.version, array_agg(s.table_id) FILTER (WHERE s.kind = 'TABLE') AS bases,
+         array_agg(coalesce(u.schema_name, s.schema_name)) FILTER (WHERE s.kind <> 'VIEW') AS schemas,
+         array_agg(coalesce(u.table_name, s.table_name)) FILTER (WHERE s.kind <> 'VIEW') AS names
+  FROM lakemill.sources s LEFT JOIN lakemill.dynamic_tables u ON u.dynamic_id = s.supplier_id
+  GROUP BY s.dynamic_id, s.version) s ON s.dynamic_id = d.dynamic_id AND s.version = d.definition_version;
+
+-- name: supplier_versions
+-- the last versions of those that others read, oldest first
+SELECT v.dynamic_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.table_id, v.t
+FROM (SELECT DISTINCT supplier_id FROM lakemill.sources WHERE supplier_id IS NOT NULL) u
+CROSS JOIN LATERAL (
+  SELECT * FROM lakemill.versions x WHERE x.dynamic_id = u.supplier_id ORDER BY x.version_id DESC LIMIT %(most)s) v
+ORDER BY v.dynamic_id, v.version_id;
+
+-- name: replaced
+-- sources whose name is no longer that of the table or view that was read, and since when
+SELECT s.dynamic_id, max(x.end_snapshot)
+FROM lakemill.dynamic_tables d
+JOIN lakemill.sources s ON s.dynamic_id = d.dynamic_id AND s.version = d.definition_version AND s.kind <> 'DYNAMIC'
+JOIN LATERAL (
+  SELECT t.end_snapshot FROM {catalog}.ducklake_table t JOIN {catalog}.ducklake_schema p USING (schema_id)
+  WHERE s.kind = 'TABLE' AND t.table_id = s.table_id AND lower(t.table_name) = lower(s.table_name)
+    AND lower(p.schema_name) = lower(s.schema_name)
+  UNION ALL
+  SELECT w.end_snapshot FROM {catalog}.ducklake_view w WHERE s.kind = 'VIEW' AND w.view_id = s.table_id) x ON true
+GROUP BY s.dynamic_id, s.position
+HAVING bool_and(x.end_snapshot IS NOT NULL);

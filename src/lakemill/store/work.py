@@ -1,0 +1,268 @@
+"""Due work, once per subject: added by the scheduler, taken by workers, gone when it is done.
+
+Taking is a lease: a worker says again and again that it lives, and what it has not said so for goes to the next one.
+Who may *publish* is decided by the claim (``store/claims``), whose number a publish requires; the lease only keeps two
+workers from doing the same. Work of one round names the work that must be done before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from lakemill.core.lag import Failure, Version
+from lakemill.core.names import QualifiedName
+from lakemill.errors import Retry
+from lakemill.store.db import Connection, Executor
+from lakemill.store.queries import load_queries
+
+QUERIES = load_queries("work")
+COMMIT, DUE, DONE = "lakemill_commit", "lakemill_due", "lakemill_done"
+"""What is told: somebody committed to the lake; there is work; work is done."""
+_LEADER = 0x6C616B652D736368  # any constant will do, as long as nobody else in this database uses it
+VERSIONS = 20
+"""How many versions of a supplier are looked at: a consumer further behind than these waits for the next round."""
+
+
+class Kind(Enum):
+    REFRESH = "refresh"
+    UPKEEP = "upkeep"
+    INGEST = "ingest"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    id: int
+    kind: Kind
+    subject: str
+    dynamic_id: int | None
+    b: int | None
+    t: datetime | None
+    manual: bool
+    priority: int
+    reason: str
+    added_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    name: str
+    slots: int
+    kinds: tuple[str, ...]
+    started_at: datetime
+    seen_at: datetime
+    silent: timedelta
+    """For how long nobody has heard of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the store knows of a dynamic table that a round could take up."""
+
+    id: int
+    name: QualifiedName
+    active: bool
+    target_lag: timedelta | None
+    priority: int
+    clocked: bool
+    round_at: datetime | None
+    expected: timedelta
+    version: Version | None
+    """The current one; None where the table was never loaded, or not since its definition changed."""
+    busy: bool
+    failure: Failure | None
+    bases: tuple[int, ...]
+    sources: tuple[QualifiedName, ...]
+
+
+# ---------------------------------------------------------------- the scheduler
+def add(
+    where: Executor,
+    kind: Kind,
+    subject: str,
+    reason: str,
+    *,
+    dynamic_id: int | None = None,
+    after: Sequence[int] = (),
+    b: int | None = None,
+    t: datetime | None = None,
+    manual: bool = False,
+    priority: int = 0,
+) -> tuple[int, bool]:
+    """Its id, and whether it is new: work on this subject may be there already, and is left as it is."""
+    values = {
+        "kind": kind.value,
+        "subject": subject,
+        "reason": reason,
+        "dynamic_id": dynamic_id,
+        "after": list(after),
+        "b": b,
+        "t": t,
+        "manual": manual,
+        "priority": priority,
+    }
+    row = where.execute(QUERIES["add"].compose(), values).fetchone()
+    assert row is not None  # noqa: S101  (it is there, by us or by somebody else)
+    return int(row[0]), bool(row[1])
+
+
+def take_up(where: Executor, dynamic_ids: Iterable[int], at: datetime) -> None:
+    """These tables are part of the round of this moment."""
+    where.execute(QUERIES["rounds"].compose(), {"dynamic_ids": list(dynamic_ids), "at": at})
+
+
+def pass_over(where: Executor, dynamic_ids: Iterable[int]) -> None:
+    """Their round did not come to them: they are due again as soon as they can run."""
+    where.execute(QUERIES["rounds"].compose(), {"dynamic_ids": list(dynamic_ids), "at": None})
+
+
+def lead(conn: Connection) -> bool:
+    """Whether this connection is the scheduler's that decides; it is so until it ends."""
+    row = conn.execute("SELECT pg_try_advisory_lock(%s)", (_LEADER,)).fetchone()
+    return bool(row and row[0])
+
+
+def known(where: Executor) -> tuple[Known, ...]:
+    """Every dynamic table, as rounds need it."""
+    return tuple(map(_known, where.execute(QUERIES["standings"].compose()).fetchall()))
+
+
+def supplier_versions(where: Executor) -> Mapping[int, tuple[Version, ...]]:
+    """The last versions of those tables that others read, oldest first."""
+    found: dict[int, list[Version]] = {}
+    for dynamic_id, *row in where.execute(QUERIES["supplier_versions"].compose(), {"most": VERSIONS}).fetchall():
+        found.setdefault(dynamic_id, []).append(Version(*row))
+    return {dynamic_id: tuple(rows) for dynamic_id, rows in found.items()}
+
+
+def replaced(where: Executor, catalog_schema: str) -> Mapping[int, int]:
+    """Tables that read something by a name that is another's by now, or nobody's; and since which snapshot."""
+    query = QUERIES["replaced"].compose({"catalog": sql.Identifier(catalog_schema)})
+    found: dict[int, int] = {}
+    for dynamic_id, snapshot in where.execute(query).fetchall():
+        found[dynamic_id] = min(snapshot, found.get(dynamic_id, snapshot))
+    return found
+
+
+def _known(row: Sequence[Any]) -> Known:
+    dynamic_id, schema, name, active, target, priority, clocked, round_at, expected = row[:9]
+    version_id, commit, b_lo, b_hi, of_definition, table_id, t, definition, busy = row[9:18]
+    count, failed_at, failed_b, retry, bases, schemas, names = row[18:]
+    current = version_id is not None and of_definition == definition
+    return Known(
+        dynamic_id,
+        QualifiedName(schema, name),
+        active,
+        target,
+        priority,
+        clocked,
+        round_at,
+        expected,
+        Version(commit, b_lo, b_hi, of_definition, table_id, t) if current else None,
+        busy,
+        None if count is None else Failure(count, failed_at, failed_b, Retry(retry)),
+        tuple(bases or ()),
+        tuple(QualifiedName(*source) for source in zip(schemas or (), names or (), strict=True)),
+    )
+
+
+# ---------------------------------------------------------------- workers
+def take(where: Executor, worker: str, kinds: Iterable[Kind], ttl: timedelta) -> Work | None:
+    """The next piece of work, for ``ttl``; None when there is none that could be done now."""
+    values = {"worker": worker, "kinds": [kind.value for kind in kinds], "ttl": ttl}
+    row = where.execute(QUERIES["take"].compose(), values).fetchone()
+    return None if row is None else Work(row[0], Kind(row[1]), *row[2:])
+
+
+def extend(
+    where: Executor, worker: str, slots: int, kinds: Iterable[Kind], work_ids: Iterable[int], ttl: timedelta
+) -> frozenset[int]:
+    """The worker lives. Which of its work it still has."""
+    values = {
+        "worker": worker,
+        "slots": slots,
+        "kinds": [kind.value for kind in kinds],
+        "work_ids": list(work_ids),
+        "ttl": ttl,
+    }
+    return frozenset(row[0] for row in where.execute(QUERIES["extend"].compose(), values).fetchall())
+
+
+def done(where: Executor, worker: str, work_ids: Iterable[int]) -> None:
+    where.execute(QUERIES["done"].compose(), {"worker": worker, "work_ids": list(work_ids)})
+
+
+def hand_back(where: Executor, worker: str, work_ids: Iterable[int] | None = None) -> None:
+    """Work that this worker will not do after all; None: all that it has."""
+    wanted = None if work_ids is None else list(work_ids)
+    where.execute(QUERIES["hand_back"].compose(), {"worker": worker, "work_ids": wanted})
+
+
+def waiting_for(where: Executor, work_id: int) -> tuple[tuple[int, int], ...]:
+    """What can't be done without it: ids of work and of dynamic tables, in order."""
+    rows = where.execute(QUERIES["waiting_for"].compose(), {"work_id": work_id}).fetchall()
+    return tuple((row[0], row[1]) for row in rows)
+
+
+def leave(where: Executor, worker: str) -> None:
+    """A worker has stopped; what it had may be done by others at once."""
+    hand_back(where, worker)
+    where.execute(QUERIES["leave"].compose(), {"worker": worker})
+
+
+def holders(where: Executor) -> tuple[str, ...]:
+    """Who has taken work, or said that they live."""
+    return tuple(row[0] for row in where.execute(QUERIES["holders"].compose()).fetchall())
+
+
+def workers(where: Executor) -> tuple[Worker, ...]:
+    rows = where.execute(QUERIES["workers"].compose()).fetchall()
+    return tuple(Worker(row[0], row[1], tuple(row[2]), *row[3:]) for row in rows)
+
+
+def depth(where: Executor) -> Mapping[str, tuple[int, float]]:
+    """By kind: how much is due, and for how many seconds the oldest that nobody has yet is waiting."""
+    return {kind: (count, float(age)) for kind, count, age in where.execute(QUERIES["depth"].compose()).fetchall()}
+
+
+# ---------------------------------------------------------------- how it went
+def failed(where: Executor, dynamic_id: int, b: int, code: str, retry: Retry) -> int:
+    """How many scheduled refreshes of this table failed in a row, this one included."""
+    values = {"dynamic_id": dynamic_id, "b": b, "code": code, "retry": retry.value}
+    row = where.execute(QUERIES["failed"].compose(), values).fetchone()
+    return int(row[0]) if row else 0
+
+
+def recovered(where: Executor, dynamic_ids: Iterable[int]) -> None:
+    where.execute(QUERIES["recovered"].compose(), {"dynamic_ids": list(dynamic_ids)})
+
+
+def took(where: Executor, dynamic_id: int, time: timedelta) -> None:
+    where.execute(QUERIES["took"].compose(), {"dynamic_id": dynamic_id, "took": time})
+
+
+# ---------------------------------------------------------------- waiting
+def tell(where: Executor, channel: str) -> None:
+    """With the transaction, where there is one."""
+    where.execute("SELECT pg_notify(%s, '')", (channel,))
+
+
+@contextmanager
+def listening(conn: Connection, *channels: str) -> Iterator[None]:
+    for channel in channels:
+        conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+    yield
+    if not conn.closed:
+        conn.execute("UNLISTEN *")
+
+
+def wait(conn: psycopg.Connection[Any], seconds: float) -> bool:
+    """Until something is told, or the time is over; whether something was told."""
+    return any(True for _ in conn.notifies(timeout=seconds, stop_after=1))

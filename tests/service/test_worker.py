@@ -1,0 +1,156 @@
+"""Scheduler and worker at work in this process, on a lake that stock DuckDB writes; DuckDB judges the tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+import lakemill
+from lakemill.core.names import parse_name
+from lakemill.core.refresh import Outcome, State
+from lakemill.errors import ClaimLost
+from lakemill.runtime import dynamic
+from lakemill.runtime.scheduler import Scheduler
+from lakemill.runtime.worker import Worker
+from lakemill.store import definitions, history, versions, work
+from tests.conftest import MakeLake
+from tests.refresh.mill import Mill
+
+SECONDS = 90
+QUICK = {"service.tick": "200ms", "service.retry_base": "100ms", "service.stop_grace": "20s"}
+
+
+@pytest.fixture
+def mill(make_lake: MakeLake, spark: Any) -> Iterator[Mill]:
+    with lakemill.open(make_lake(flags=QUICK).settings) as lake:
+        yield Mill(lake)
+
+
+@contextmanager
+def serving(mill: Mill, slots: int = 2) -> Iterator[Worker]:
+    stop = Event()
+    worker = Worker(mill.lake.settings, "w", slots)
+    threads = [Thread(target=part.run, args=(stop,)) for part in (Scheduler(mill.lake.settings), worker)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield worker
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(SECONDS)
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def until(done: Callable[[], object]) -> None:
+    end = time.monotonic() + SECONDS
+    while not done():
+        assert time.monotonic() < end, "it does not come"
+        time.sleep(0.1)
+
+
+def create(mill: Mill, name: str, query: str, lag: str = "'2 seconds'") -> None:
+    mill.lake.create(f"CREATE DYNAMIC TABLE {name} TARGET_LAG = {lag} INITIALIZE = ON_SCHEDULE AS {query}")
+
+
+def fresh(mill: Mill, *names: str) -> bool:
+    """Whether all of them have seen the newest change of the lake's own tables."""
+    newest = max(int(row[0]) for row in mill.rows("SELECT max(snapshot_id) FROM lake.snapshots() WHERE author IS NULL"))
+    found = {str(one.name.name): one.version for one in work.known(mill.lake.conn)}
+    return all((version := found[name]) is not None and version.b_hi >= newest for name in names)
+
+
+def outcomes(mill: Mill, name: str) -> list[Outcome]:
+    table = definitions.get(mill.lake.conn, parse_name(name))
+    return [record.outcome for record in history.history(mill.lake.conn, table.id, 100)]
+
+
+def test_tables_follow_a_writer_by_themselves(mill: Mill) -> None:
+    create(mill, "a", "SELECT k, count(*) AS n, sum(v) AS v FROM r GROUP BY k", "DOWNSTREAM")
+    create(mill, "b", "SELECT n, count(*) AS m FROM a GROUP BY n")
+    create(mill, "c", "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k")
+    with serving(mill):
+        until(lambda: fresh(mill, "a", "b", "c"))
+        mill.judge("a", "b", "c")
+        for number in range(3):
+            mill.tell(
+                f"INSERT INTO r SELECT 1000 * {number + 1} + i, i % 4, i, 'x' FROM range(5) t(i)",
+                f"DELETE FROM r WHERE id = {number}",
+                f"UPDATE s SET w = w + 1 WHERE k = {number}",
+            )
+            until(lambda: fresh(mill, "a", "b", "c"))
+            mill.judge("a", "b", "c")
+    assert set(outcomes(mill, "b")) == {Outcome.SUCCEEDED}
+    assert work.depth(mill.lake.conn) == {}
+    assert work.workers(mill.lake.conn) == (), "it has said goodbye"
+
+
+def test_what_keeps_failing_is_suspended_and_those_that_read_it_wait(mill: Mill) -> None:
+    create(mill, "a", "SELECT id, k FROM r")
+    create(mill, "bad", "SELECT id, CAST(100 / (k - 77) AS TINYINT) AS x FROM a")
+    create(mill, "c", "SELECT count(*) AS n FROM bad")
+    with serving(mill):
+        until(lambda: fresh(mill, "a", "bad", "c"))
+        mill.tell("INSERT INTO r VALUES (500, 77, 0, 'div'), (501, 76, 0, 'x'), (502, 78, 0, 'y')")
+        mill.tell("UPDATE r SET k = 2147483647 WHERE id = 500", "UPDATE r SET k = -2147483648 WHERE id = 501")
+        until(lambda: Outcome.FAILED in outcomes(mill, "bad"))
+        until(lambda: fresh(mill, "a"))
+        time.sleep(2)
+        tries = outcomes(mill, "bad").count(Outcome.FAILED)
+        assert tries <= 2, "nobody tries again what can't succeed before something changes"
+        assert mill.state("bad") is State.ACTIVE
+        number = 0
+        while mill.state("bad") is State.ACTIVE:
+            number += 1
+            before = outcomes(mill, "bad").count(Outcome.FAILED)
+            mill.tell(f"INSERT INTO r VALUES ({600 + number}, 1, 0, 'z')")
+            until(lambda before=before: outcomes(mill, "bad").count(Outcome.FAILED) > before)  # type: ignore[misc]
+            time.sleep(0.3)
+        assert outcomes(mill, "bad").count(Outcome.FAILED) == 5
+        assert mill.state("bad") is State.SUSPENDED_DUE_TO_ERRORS
+        assert mill.state("c") is State.UPSTREAM_FAILED
+        assert mill.state("a") is State.ACTIVE
+        assert Outcome.UPSTREAM_FAILED in outcomes(mill, "c")
+        mill.tell("DELETE FROM r WHERE abs(k) > 1000 OR k = 77")
+        until(lambda: fresh(mill, "a"))
+        dynamic.resume(mill.lake, [parse_name("bad")])
+        until(lambda: fresh(mill, "a", "bad", "c"))
+    mill.judge("a", "bad", "c")
+    assert {mill.state(name) for name in ("a", "bad", "c")} == {State.ACTIVE}
+
+
+def test_work_that_another_was_given_is_stopped_and_counts_for_nothing(
+    mill: Mill, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(mill, "a", "SELECT id, k FROM r")
+    begun, go_on = Event(), Event()
+    from lakemill.runtime import refresh
+
+    carry_out = refresh.carry_out
+
+    def slow(*words: Any) -> Any:
+        if not begun.is_set():
+            begun.set()
+            go_on.wait(SECONDS)
+        return carry_out(*words)
+
+    monkeypatch.setattr(refresh, "carry_out", slow)
+    with serving(mill, slots=1) as worker:
+        assert begun.wait(SECONDS)
+        mill.lake.conn.execute("UPDATE lakemill.work SET worker = 'other', expires_at = now() + interval '1 minute'")
+        mill.lake.conn.execute("UPDATE lakemill.claims SET fence = fence + 1, holder = 'other:1:1'")
+        worker._beat()
+        assert isinstance(next(iter(worker._doing.values())).lost, ClaimLost)
+        go_on.set()
+        until(lambda: outcomes(mill, "a") == [Outcome.FAILED])
+        assert versions.frontier(mill.lake.conn, 1) is None, "its publish was refused"
+        assert next(iter(work.known(mill.lake.conn))).failure is None
+        mill.lake.conn.execute("UPDATE lakemill.claims SET expires_at = '-infinity'")
+        work.leave(mill.lake.conn, "other")
+        until(lambda: fresh(mill, "a"))
+    mill.judge("a")

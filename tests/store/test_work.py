@@ -1,0 +1,151 @@
+"""Due work: there once, taken by one, in order, and given on when its worker is gone."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from lakemill.errors import Retry
+from lakemill.store import claims, db, work
+from lakemill.store.work import Kind
+from tests.store.conftest import Make
+
+LONG, OVER = timedelta(minutes=1), timedelta(seconds=-1)
+REFRESH = (Kind.REFRESH,)
+
+
+@pytest.fixture(autouse=True)
+def nothing_due(conn: db.Connection) -> None:
+    conn.execute("TRUNCATE lakemill.work, lakemill.workers")
+
+
+def add(where: db.Executor, subject: str, **options: object) -> int:
+    return work.add(where, Kind.REFRESH, subject, "due", **options)[0]  # type: ignore[arg-type]
+
+
+def test_there_once(where: db.Executor) -> None:
+    first, new = work.add(where, Kind.REFRESH, "1", "due", b=7)
+    assert new
+    assert work.add(where, Kind.REFRESH, "1", "due again", b=9) == (first, False)
+    assert work.add(where, Kind.UPKEEP, "1", "another kind")[1]
+    found = work.take(where, "w", REFRESH, LONG)
+    assert found is not None
+    assert (found.id, found.b, found.reason) == (first, 7, "due")
+    assert work.add(where, Kind.REFRESH, "1", "while it is done") == (first, False)
+    work.done(where, "w", [first])
+    assert work.add(where, Kind.REFRESH, "1", "later")[1]
+
+
+def test_manual_first_then_priority_then_age(where: db.Executor) -> None:
+    for subject, options in {"old": {}, "high": {"priority": 5}, "new": {}, "asked": {"manual": True}}.items():
+        add(where, subject, **options)
+    taken = [work.take(where, "w", REFRESH, LONG) for _ in range(5)]
+    assert [one and one.subject for one in taken] == ["asked", "high", "old", "new", None]
+
+
+def test_what_comes_before_is_done_first(where: db.Executor) -> None:
+    a = add(where, "a")
+    b = add(where, "b", after=[a])
+    add(where, "c", after=[b])
+    assert [
+        one and one.subject for one in (work.take(where, "w", REFRESH, LONG), work.take(where, "w", REFRESH, LONG))
+    ] == [
+        "a",
+        None,
+    ]
+    assert [work_id for work_id, _ in work.waiting_for(where, a)] == [b, b + 1]
+    work.done(where, "w", [a])
+    found = work.take(where, "w", REFRESH, LONG)
+    assert found is not None
+    assert found.subject == "b"
+
+
+def test_a_silent_worker_loses_its_work(where: db.Executor) -> None:
+    first = add(where, "1")
+    assert work.take(where, "w1", REFRESH, OVER) is not None
+    assert work.extend(where, "w1", 1, REFRESH, [first], LONG) == frozenset()
+    found = work.take(where, "w2", REFRESH, LONG)
+    assert found is not None
+    work.done(where, "w1", [first])  # too late: it is another's
+    assert work.take(where, "w3", REFRESH, LONG) is None
+    assert work.extend(where, "w2", 1, REFRESH, [first], LONG) == {first}
+    assert [one.name for one in work.workers(where)] == ["w1", "w2"]
+    work.leave(where, "w2")
+    assert work.take(where, "w3", REFRESH, LONG) is not None
+    assert [one.name for one in work.workers(where)] == ["w1"]
+
+
+def test_a_table_that_somebody_works_on_waits(where: db.Executor, make: Make) -> None:
+    table = make("t")
+    add(where, str(table.id), dynamic_id=table.id)
+    held = claims.claim(where, table.id, "by hand", LONG)
+    assert held is not None
+    assert work.take(where, "w", REFRESH, LONG) is None
+    claims.release(where, held)
+    assert work.take(where, "w", REFRESH, LONG) is not None
+
+
+def test_depth_and_known(where: db.Executor, make: Make) -> None:
+    table, other = make("t"), make("u", "t")
+    add(where, str(table.id), dynamic_id=table.id)
+    assert work.depth(where)["refresh"][0] == 1
+    assert work.failed(where, table.id, 4, "SQL_FAILED", Retry.NEVER) == 1
+    assert work.failed(where, table.id, 5, "SQL_FAILED", Retry.NEVER) == 2
+    now = datetime.now(UTC)
+    work.take_up(where, [other.id], now)
+    work.took(where, other.id, timedelta(seconds=10))
+    work.took(where, other.id, timedelta(seconds=20))
+    found = {str(one.name): one for one in work.known(where)}
+    assert found["main.t"].busy
+    assert found["main.t"].failure is not None
+    assert (found["main.t"].failure.count, found["main.t"].failure.b) == (2, 5)
+    assert not found["main.u"].busy
+    assert found["main.u"].round_at == now
+    assert found["main.u"].expected == timedelta(seconds=13)
+    assert [str(source) for source in found["main.u"].sources] == ["main.t"]
+    work.recovered(where, [table.id])
+    assert next(one for one in work.known(where) if one.id == table.id).failure is None
+
+
+def test_four_workers_share_four_hundred_evenly(conn: db.Connection, migrated: str) -> None:
+    for number in range(400):
+        add(conn, str(number))
+
+    def toil(name: str) -> Counter[str]:
+        did: Counter[str] = Counter()
+        with db.connect(migrated) as own:
+            while (found := work.take(own, name, REFRESH, LONG)) is not None:
+                did[name] += 1
+                did[f"work {found.subject}"] += 1
+                own.execute("SELECT pg_sleep(0.004)")
+                work.done(own, name, [found.id])
+        return did
+
+    names = ["w1", "w2", "w3", "w4"]
+    with ThreadPoolExecutor(4) as pool:
+        did = sum(pool.map(toil, names), Counter())
+    shares = sorted(did[name] for name in names)
+    assert sum(shares) == 400
+    assert {count for key, count in did.items() if key.startswith("work ")} == {1}
+    assert shares[-1] <= 1.5 * shares[0]
+
+
+def test_one_leads(conn: db.Connection, migrated: str) -> None:
+    with db.connect(migrated) as first, db.connect(migrated) as second:
+        assert work.lead(first)
+        assert not work.lead(second)
+        first.close()
+        until = time.monotonic() + 10  # its session ends a moment after its connection
+        while not work.lead(second):
+            assert time.monotonic() < until
+
+
+def test_told(conn: db.Connection, migrated: str) -> None:
+    with db.connect(migrated) as heard, work.listening(heard, work.DUE):
+        assert not work.wait(heard, 0.05)
+        work.tell(conn, work.DUE)
+        assert work.wait(heard, 5)
