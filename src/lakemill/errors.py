@@ -16,7 +16,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── ConflictError        somebody else was first: plan again                      exit 4
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
-    │   └── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock · PublishTimedOut · RefreshTimedOut · Stopped
+    │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
+    │   └── PublishTimedOut · RefreshTimedOut · Stopped
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """

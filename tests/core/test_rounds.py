@@ -280,8 +280,20 @@ def test_retries_are_the_same_each_time_one_looks():
     assert retry_at(Failure(1, NOW, 7, Retry.NEVER), BACKOFF, parse_name("t")) is None
 
 
-def test_five_failures_suspend():
-    assert [suspends(Failure(count, NOW, 7, Retry.BACK_OFF)) for count in (1, 4, 5, 6)] == [False, False, True, True]
+def test_five_failures_suspend_unless_a_part_does_not_answer():
+    for retry, own in ((Retry.NEVER, True), (Retry.REPLAN, True), (Retry.BACK_OFF, False), (Retry.LOOK_FIRST, False)):
+        found = [suspends(Failure(count, NOW, 7, retry), 5) for count in (1, 4, 5, 6)]
+        assert found == [False, False, own, own]
+
+
+def test_what_failed_for_good_is_not_tried_again_where_its_supplier_still_is():
+    reads = {"a": ("x", "5m"), "b": ("a", "5m")}
+    busy = standing("a", (90, 90), change=LATE, busy=True)
+    for failed_at, runs, waits in ((90, [[]], [("b", "a")]), (89, [[("b", 90)]], [])):
+        given = standing(
+            "b", (80, 80), change=LATE, newest=(95, 1), failure=Failure(1, ago(hours=1), failed_at, Retry.NEVER)
+        )
+        assert rounds(reads, [busy, given]) == (runs, waits)
 
 
 @pytest.mark.parametrize(

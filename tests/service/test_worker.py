@@ -22,7 +22,12 @@ from tests.conftest import MakeLake
 from tests.refresh.mill import Mill
 
 SECONDS = 90
-QUICK = {"service.tick": "200ms", "service.retry_base": "100ms", "service.stop_grace": "20s"}
+QUICK = {
+    "service.tick": "200ms",
+    "service.retry_base": "100ms",
+    "service.stop_grace": "20s",
+    "service.suspend_after": 3,
+}
 
 
 @pytest.fixture
@@ -96,13 +101,12 @@ def test_what_keeps_failing_is_suspended_and_those_that_read_it_wait(mill: Mill)
     create(mill, "c", "SELECT count(*) AS n FROM bad")
     with serving(mill):
         until(lambda: fresh(mill, "a", "bad", "c"))
-        mill.tell("INSERT INTO r VALUES (500, 77, 0, 'div'), (501, 76, 0, 'x'), (502, 78, 0, 'y')")
-        mill.tell("UPDATE r SET k = 2147483647 WHERE id = 500", "UPDATE r SET k = -2147483648 WHERE id = 501")
+        mill.tell("INSERT INTO r VALUES (500, 77, 0, 'div')")
         until(lambda: Outcome.FAILED in outcomes(mill, "bad"))
         until(lambda: fresh(mill, "a"))
         time.sleep(2)
         tries = outcomes(mill, "bad").count(Outcome.FAILED)
-        assert tries <= 2, "nobody tries again what can't succeed before something changes"
+        assert tries == 1, "nobody tries again what can't succeed before something changes"
         assert mill.state("bad") is State.ACTIVE
         number = 0
         while mill.state("bad") is State.ACTIVE:
@@ -111,12 +115,12 @@ def test_what_keeps_failing_is_suspended_and_those_that_read_it_wait(mill: Mill)
             mill.tell(f"INSERT INTO r VALUES ({600 + number}, 1, 0, 'z')")
             until(lambda before=before: outcomes(mill, "bad").count(Outcome.FAILED) > before)  # type: ignore[misc]
             time.sleep(0.3)
-        assert outcomes(mill, "bad").count(Outcome.FAILED) == 5
+        assert outcomes(mill, "bad").count(Outcome.FAILED) == 3
         assert mill.state("bad") is State.SUSPENDED_DUE_TO_ERRORS
         assert mill.state("c") is State.UPSTREAM_FAILED
         assert mill.state("a") is State.ACTIVE
         assert Outcome.UPSTREAM_FAILED in outcomes(mill, "c")
-        mill.tell("DELETE FROM r WHERE abs(k) > 1000 OR k = 77")
+        mill.tell("DELETE FROM r WHERE k = 77")
         until(lambda: fresh(mill, "a"))
         dynamic.resume(mill.lake, [parse_name("bad")])
         until(lambda: fresh(mill, "a", "bad", "c"))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemill.errors import Retry
+from lakemill.errors import Retry, SqlFailed
 from lakemill.store import claims, db, work
 from lakemill.store.work import Kind
 from tests.store.conftest import Make
@@ -93,8 +93,11 @@ def test_depth_and_known(where: db.Executor, make: Make) -> None:
     table, other = make("t"), make("u", "t")
     add(where, str(table.id), dynamic_id=table.id)
     assert work.depth(where)["refresh"][0] == 1
-    assert work.failed(where, table.id, 4, "SQL_FAILED", Retry.NEVER) == 1
-    assert work.failed(where, table.id, 5, "SQL_FAILED", Retry.NEVER) == 2
+    work.failed(where, table.id, 4, SqlFailed)
+    second = work.failed(where, table.id, 5, SqlFailed)
+    assert second is not None
+    assert (second.count, second.retry) == (2, Retry.NEVER)
+    assert work.failed(where, 999, 5, SqlFailed) is None
     now = datetime.now(UTC)
     work.take_up(where, [other.id], now)
     work.took(where, other.id, timedelta(seconds=10))

@@ -14,8 +14,8 @@ from lakemill.core.lag import Failure
 from lakemill.core.names import QualifiedName
 from lakemill.errors import Retry
 
-SUSPEND_AFTER = 5
-"""Scheduled failures in a row."""
+_ITS_OWN = (Retry.NEVER, Retry.REPLAN)
+"""Failures of the table itself; those of a part that does not answer are tried until it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +47,6 @@ def retry_at(failure: Failure, backoff: Backoff, name: QualifiedName) -> datetim
             return failure.at + backoff.delay(failure.count, name)
 
 
-def suspends(failure: Failure) -> bool:
-    return failure.count >= SUSPEND_AFTER
+def suspends(failure: Failure, most: int) -> bool:
+    """Whether so many in a row are enough: an outage, however long, must not leave every table suspended."""
+    return failure.count >= most and failure.retry in _ITS_OWN

@@ -315,9 +315,15 @@ class _Look:
         return chosen
 
     def _catch_up(self, name: QualifiedName) -> int | None:
-        """The largest b that all suppliers hold already, if it is further than the table is: time counts for some."""
+        """The largest b that all suppliers hold already, if it is further than the table is: time counts for some.
+
+        Not one at which it failed for good.
+        """
         suppliers = [self.standings[supplier] for supplier in self.graph.suppliers(name)]
         b = largest_common(suppliers, self.head, self.now)
+        failure = self.standings[name].failure
+        if b is not None and failure is not None and failure.retry is Retry.NEVER and b <= failure.b:
+            return None
         versions = self.standings[name].versions
         if b is None or not versions:
             return b

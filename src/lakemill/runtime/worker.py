@@ -19,13 +19,13 @@ from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from lakemill.core.refresh import Action, Outcome, Trigger
+from lakemill.core.retry import suspends
 from lakemill.core.scan import Snapshot
 from lakemill.errors import (
     ClaimLost,
     EngineLost,
     LakemillError,
     RefreshTimedOut,
-    Retry,
     Stopped,
     StoreUnavailable,
     UnknownDynamicTable,
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 POLL = 5.0
 """Seconds between looks for work where nobody tells of any."""
 WATCH = 1.0
-_SUSPENDING = (Retry.NEVER, Retry.REPLAN)
-"""Failures of the table itself; those of a part that does not answer are tried until it does."""
 
 
 def default_name() -> str:
@@ -253,9 +251,9 @@ def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: 
         return
     if record.outcome is Outcome.FAILED:
         error = of_code(record.error_code or "")
-        count = work.failed(lake.conn, record.dynamic_id, b.id, error.code, error.retry)
-        if count >= most and error.retry in _SUSPENDING:
-            suspend_failing(lake, record.dynamic_id, f"{count} refreshes failed in a row: {record.error_code}")
+        failure = work.failed(lake.conn, record.dynamic_id, b.id, error)
+        if failure is not None and suspends(failure, most):
+            suspend_failing(lake, record.dynamic_id, f"{failure.count} refreshes failed in a row: {error.code}")
     for work_id, dynamic_id in work.waiting_for(lake.conn, found.id):
         with suppress(UnknownDynamicTable):
             recording.skipped(lake, definitions.by_id(lake.conn, dynamic_id), record, Trigger.SCHEDULED, b)

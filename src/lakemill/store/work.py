@@ -19,7 +19,7 @@ from psycopg import sql
 
 from lakemill.core.lag import Failure, Version
 from lakemill.core.names import QualifiedName
-from lakemill.errors import Retry
+from lakemill.errors import LakemillError, Retry
 from lakemill.store.db import Connection, Executor
 from lakemill.store.queries import load_queries
 
@@ -233,11 +233,11 @@ def depth(where: Executor) -> Mapping[str, tuple[int, float]]:
 
 
 # ---------------------------------------------------------------- how it went
-def failed(where: Executor, dynamic_id: int, b: int, code: str, retry: Retry) -> int:
-    """How many scheduled refreshes of this table failed in a row, this one included."""
-    values = {"dynamic_id": dynamic_id, "b": b, "code": code, "retry": retry.value}
+def failed(where: Executor, dynamic_id: int, b: int, error: type[LakemillError]) -> Failure | None:
+    """The scheduled refreshes of this table that failed in a row, this one included; None where it was dropped."""
+    values = {"dynamic_id": dynamic_id, "b": b, "code": error.code, "retry": error.retry.value}
     row = where.execute(QUERIES["failed"].compose(), values).fetchone()
-    return int(row[0]) if row else 0
+    return None if row is None else Failure(row[0], row[1], b, error.retry)
 
 
 def recovered(where: Executor, dynamic_ids: Iterable[int]) -> None:

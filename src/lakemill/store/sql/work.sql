@@ -78,7 +78,7 @@ SELECT dynamic_id, 1, clock_timestamp(), %(b)s, %(code)s, %(retry)s FROM lakemil
 WHERE dynamic_id = %(dynamic_id)s
 ON CONFLICT (dynamic_id) DO UPDATE SET count = f.count + 1, failed_at = excluded.failed_at, b = excluded.b,
   code = excluded.code, retry = excluded.retry
-RETURNING count;
+RETURNING count, failed_at;
 
 -- name: recovered
 -- they failed no more, or start anew
