@@ -54,11 +54,11 @@ def test_a_file_can_be_named_itself(tmp_path: Path) -> None:
 def test_the_environment_wins_over_the_file_and_flags_over_both(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    write(tmp_path, "[spark]\nmaster = 'file'\nremote = 'file'\nprofile = 'batch'\n")
-    monkeypatch.setenv("LAKEMILL_SPARK__MASTER", "env")
+    write(tmp_path, "[spark]\nmaster = 'yarn'\nremote = 'file'\nprofile = 'batch'\n")
+    monkeypatch.setenv("LAKEMILL_SPARK__MASTER", "local")
     monkeypatch.setenv("LAKEMILL_SPARK__REMOTE", "env")
     spark = Settings.load(flags={"spark.remote": "flag", "spark.profile": None}).spark
-    assert (spark.master, spark.remote, spark.profile) == ("env", "flag", "batch")
+    assert (spark.master, spark.remote, spark.profile) == ("local", "flag", "batch")
 
 
 def test_amazons_variables_are_understood_and_lose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -125,10 +125,10 @@ def test_all_mistakes_are_told_at_once_each_with_its_place(monkeypatch: pytest.M
     monkeypatch.setenv("LAKEMILL_S3__RETRIES", "many")
     monkeypatch.setenv("LAKEMILL_NOSUCH", "1")
     with pytest.raises(BadSettings) as caught:
-        Settings.load(flags={"lake.connect_timeout": "never"})
+        Settings.load(flags={"lake.connect_timeout": "never", "foo": "1"})
     told = str(caught.value)
     for expected in (
-        "8 mistakes",
+        "9 mistakes",
         f"{file}: lake.data_pth: no such setting; did you mean lake.data_path?",
         f"{file}: lakes.x: no such setting",
         f"{file}: spark.profile: ",
@@ -136,9 +136,42 @@ def test_all_mistakes_are_told_at_once_each_with_its_place(monkeypatch: pytest.M
         f"{file}: upkeep.target_file_size: ",
         "LAKEMILL_S3__RETRIES: ",
         "LAKEMILL_NOSUCH: no such setting",
-        "--connect-timeout: not a duration",
+        "--set lake.connect_timeout: not a duration",
+        "--set foo: no such setting",
     ):
         assert expected in told
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("lake.data_path", "s3://", "names no bucket"),
+        ("lake.data_path", "s3:///x", "names no bucket"),
+        ("lake.data_path", "s3:/bucket/x", "names no bucket"),
+        ("lake.data_path", "s3:bucket", "names no bucket"),
+        ("lake.data_path", "S3A:bucket", "names no bucket"),
+        ("lake.data_path", "s3a://bucket", None),
+        ("lake.data_path", "./s3:folder", None),
+        ("spark.master", "blah", "no Spark master"),
+        ("spark.master", "local[x]", "no Spark master"),
+        ("spark.master", "spark://", "no Spark master"),
+        ("spark.master", "local[2, 4]", None),
+        ("spark.master", "local-cluster[2,1,1024]", None),
+        ("spark.master", "k8s://https://h:1", None),
+        ("publish.idle_timeout", "0s", "would be none"),
+        ("publish.statement_timeout", 0, "would be none"),
+        ("publish.transaction_timeout", "100us", "would be none"),
+        ("publish.transaction_timeout", "1ms", None),
+    ],
+)
+def test_what_would_go_wrong_later_is_told_here(key: str, value: object, told: str | None) -> None:
+    if told is None:
+        Settings.load(flags={key: value})
+        return
+    with pytest.raises(BadSettings, match=f"--set {key}: .*{told}"):
+        Settings.load(flags={key: value})
+    with pytest.raises(BadSettings, match=f"BAD_SETTINGS: --option: .*{told}"):
+        Settings.load(flags={key: value}, options={key: "--option"})
 
 
 def test_one_mistake_is_one_line(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -60,7 +61,8 @@ def state(lake: TestLake) -> tuple[object, ...]:
         (("tables", "--at", "99"), "UNKNOWN_SNAPSHOT", 2, "the newest is 4", "lakemill snapshots"),
         (("attach", "--at", "-1"), "UNKNOWN_SNAPSHOT", 2, "-1", "lakemill snapshots"),
         (("changes", "t", "--from", "2"), "SNAPSHOT_GONE", 3, "2", "lakemill snapshots"),
-        (("changes", "t", "--from", "99"), "BAD_ARGUMENT", 2, "before --from", "swap"),
+        (("changes", "t", "--from", "99"), "UNKNOWN_SNAPSHOT", 2, "there is no snapshot 99", "lakemill snapshots"),
+        (("changes", "t", "--from", "99", "--to", "3"), "BAD_ARGUMENT", 2, "before --from", "swap"),
         (("changes", "t", "--from", "0", "--plan"), "TABLE_REPLACED", 3, "did not exist", "newest snapshot"),
         (("changes", "t", "--from", "4", "--to", "3"), "BAD_ARGUMENT", 2, "before --from", "swap"),
         # words
@@ -75,6 +77,8 @@ def state(lake: TestLake) -> tuple[object, ...]:
         (("upkeep", "expire", "--older-than", "soon"), "BAD_ARGUMENT", 2, "soon", "7 days"),
         # settings
         (("--set", "spark", "tables"), "BAD_ARGUMENT", 2, "group.key=value", "--set"),
+        (("--set", "foo=1", "tables"), "BAD_SETTINGS", 2, "--set foo: no such setting", "settings.md"),
+        (("--set", "spark.master=blah", "changes", "t", "--from", "3"), "BAD_SETTINGS", 2, "'blah'", "settings.md"),
         (("--set", "lake.data_pth=x", "tables"), "BAD_SETTINGS", 2, "did you mean lake.data_path", "settings.md"),
         (("--set", "publish.retries=many", "tables"), "BAD_SETTINGS", 2, "integer", "settings.md"),
         (("--set", "lake.postgres=nonsense", "tables"), "BAD_SETTINGS", 2, "not a DSN", "settings.md"),
@@ -108,6 +112,22 @@ def test_a_dsn_that_answers_nothing(lakemill: Lakemill, tmp_path: Path, silent: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dsn_may_have_a_timeout_of_its_own(lakemill: Lakemill, tmp_path: Path, silent: int) -> None:
+    dsn = f"host=127.0.0.1 port={silent} dbname=x user=x connect_timeout=2"
+    begun = time.monotonic()
+    lakemill("init", tmp_path / "lake", "--postgres", dsn).failed("STORE_UNAVAILABLE", 5, about="timeout")
+    assert time.monotonic() - begun < 6
+
+
+@pytest.mark.parametrize("path", ["s3://", "s3:///x", "s3:/bucket/x", "s3:bucket"])
+def test_an_address_without_a_bucket(lakemill: Lakemill, tmp_path: Path, database: str, path: str) -> None:
+    ran = lakemill("init", tmp_path / "lake", "--data-path", path, "--postgres", database)
+    ran.failed("BAD_SETTINGS", 2, about=f"--data-path: '{path}' names no bucket; write s3://bucket/prefix")
+    assert list(tmp_path.iterdir()) == []
+    with db.connect(database) as conn:
+        assert conn.execute("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'ducklake%'").fetchone() == (0,)
+
+
 def test_a_database_that_is_not_there(lakemill: Lakemill, tmp_path: Path, postgres: str) -> None:
     ran = lakemill("init", tmp_path / "lake", "--postgres", f"{postgres} dbname=nix_da")
     ran.failed("STORE_UNAVAILABLE", 5, about='database "nix_da" does not exist', remedy="create the database")
@@ -121,15 +141,26 @@ def test_an_old_postgresql(lakemill: Lakemill, tmp_path: Path, database: str, mo
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("version", ["0.3", "2.0"])
-def test_another_version_of_the_lake(lakemill: Lakemill, lake: TestLake, tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize(("version", "cure"), [("0.3", "migrates it to 1.0"), ("2.0", "a Lakemill that knows")])
+def test_another_version_of_the_lake(
+    lakemill: Lakemill, lake: TestLake, tmp_path: Path, version: str, cure: str
+) -> None:
     with db.connect(lake.dsn) as conn:
         conn.execute("UPDATE ducklake_metadata SET value = %s WHERE key = 'version'", (version,))
         before = conn.execute("SELECT nspname FROM pg_namespace ORDER BY 1").fetchall()
         for words in ((lake, "tables"), (lake, "sql", "SELECT 1"), ("init", tmp_path / "new", "--postgres", lake.dsn)):
-            lakemill(*words).failed("UNSUPPORTED_LAKE", 2, about=version, remedy="migrates it to 1.0")
+            lakemill(*words).failed("UNSUPPORTED_LAKE", 2, about=version, remedy=cure)
         assert conn.execute("SELECT nspname FROM pg_namespace ORDER BY 1").fetchall() == before
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("words", [("tables",), ("snapshots",), ("changes", "t", "--from", "1", "--plan")])
+def test_a_catalog_that_lacks_a_table(lakemill: Lakemill, lake: TestLake, words: tuple[str, ...]) -> None:
+    lakemill(lake, "sql", "CREATE TABLE t (a INT)")
+    with db.connect(lake.dsn) as conn:
+        for name in ("ducklake_data_file", "ducklake_snapshot_changes", "ducklake_column"):
+            conn.execute(f"DROP TABLE {name} CASCADE")  # ours, in a test
+    lakemill(lake, *words).failed("CATALOG_INCONSISTENT", 3, about="does not exist", remedy="backup")
 
 
 def test_a_database_of_a_newer_lakemill(lakemill: Lakemill, lake: TestLake) -> None:

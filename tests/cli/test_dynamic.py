@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import lakemill as door
 from lakemill.cli import failure
 from lakemill.core.names import parse_name
-from lakemill.core.refresh import Action, Outcome
-from lakemill.errors import StrictRefused
+from lakemill.core.refresh import Action, Outcome, State
+from lakemill.errors import BadStatement, HasDependents, StrictRefused
+from lakemill.runtime.dynamic import Created
 from lakemill.runtime.explain import explain_chain
+from lakemill.runtime.show import Described
+from lakemill.store.definitions import DynamicTable
 from tests.cli.conftest import Lakemill, Ran
 from tests.conftest import MakeLake, TestLake, make_lakes
 
@@ -26,6 +31,9 @@ SELECT * FROM orders WHERE amount > 30;
 CREATE DYNAMIC TABLE by_cust TARGET_LAG = '10 minutes' INITIALIZE = ON_SCHEDULE AS
 SELECT cust, count(*) AS n FROM big GROUP BY ALL;
 """
+
+
+_JSON = ("--format", "json")
 
 
 def declared(name: str, query: str, words: str = "INITIALIZE = ON_SCHEDULE") -> str:
@@ -110,6 +118,14 @@ def test_create_keeps_what_was_done_before_a_mistake(lakemill: Lakemill, orders:
         (("create", declared("cheap", "SELECT id FROM orders")), "TABLE_EXISTS", "main.cheap", "another name"),
         (("create", declared("x", "SELECT nix FROM orders")), "SQL_FAILED", "line 1, column 83", "correct"),
         (("create", declared("x", "SELECT random() AS r FROM orders")), "BAD_STATEMENT", "anew at every call", "now()"),
+        (("create", declared("x", "SELECT 1 AS i, rowid FROM orders")), "BAD_STATEMENT", "column 91: rowid", "own"),
+        (("create", declared("x", "SELECT id FRM orders")), "BAD_STATEMENT", "column 90: ", "just before"),
+        (("create", declared("x (a, b)", "SELECT id FROM orders")), "BAD_STATEMENT", "column 24: ", "id: give"),
+        (("create", declared("nix.x", "FROM orders")), "UNKNOWN_TABLE", "column 22: there is no", "CREATE SCHEMA"),
+        (("create", declared("_lakemill.x", "FROM orders")), "BAD_STATEMENT", "column 22: _lakemill", "another schema"),
+        (("create", declared("x", "FROM orders", "PARTITION BY (nix)")), "BAD_STATEMENT", "column 48: ", "id, cust"),
+        (("create", declared("x", "FROM orders", "PARTITION BY (id + 1)")), "BAD_STATEMENT", "id + 1 is no", "bucket"),
+        (("create", declared("x", "FROM orders", "PARTITION BY (year(id))")), "BAD_STATEMENT", "INTEGER", "cast it"),
         (("create", declared("x", "SELECT median(id) AS s FROM orders", "REFRESH_MODE = INCREMENTAL")),
          "NOT_INCREMENTAL", "no key", "group it"),
         (("describe", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
@@ -177,8 +193,28 @@ def test_validate_for_programs(lakemill: Lakemill, shared: TestLake, without_spa
         "errors": [],
     }
     assert {key: found[key] for key in wanted} == wanted
-    assert found["properties"]["TARGET_LAG"] == "'1 minute'"
+    assert (found["properties"]["TARGET_LAG"], found["properties"]["PARTITION BY"]) == ("'1 minute'", None)
+    found = lakemill(shared, "validate", declared("x", "FROM orders", "PARTITION BY (cust, year(day))"), *_JSON).json
+    assert found["properties"]["PARTITION BY"] == "(cust, year(day))"
     assert len(lakemill(shared, "validate", CHAIN, "--format", "json").json) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("SELECT id FROM orders WHERE amount > 5 AND random() > 0.5", "random()"),
+        ("SELECT id FROM orders AT (VERSION => 1)", "orders"),
+        ("SELECT orders.rowid AS r FROM orders", "orders.rowid"),
+        ("SELECT id, nix FROM orders", "nix"),
+    ],
+)
+def test_validate_points_at_the_place(
+    lakemill: Lakemill, shared: TestLake, without_spark: None, query: str, place: str
+) -> None:
+    text = declared("x", query)
+    (error,) = lakemill(shared, "validate", text, "--format", "json").json["errors"]
+    assert error["place"] == f"line 1, column {text.index(place) + 1}"
+    assert error["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +227,9 @@ def test_validate_for_programs(lakemill: Lakemill, shared: TestLake, without_spa
         (declared("x", "SELECT * FROM orders AT (VERSION => 1)"), "syntax", "BAD_STATEMENT", False),
         (declared("orders", "SELECT 1 AS x"), "name", "TABLE_EXISTS", False),
         (declared("x", "SELECT 1 AS x FROM nix"), "sources", "UNKNOWN_TABLE", False),
+        (declared("nix.x", "SELECT id FROM orders"), "name", "UNKNOWN_TABLE", False),
+        (declared("_lakemill.x", "SELECT id FROM orders"), "name", "BAD_STATEMENT", False),
+        (declared("x", "SELECT id FROM orders", "PARTITION BY (cust)"), "properties", "BAD_STATEMENT", True),
         (declared("x", "SELECT nix FROM orders"), "types", "SQL_FAILED", True),
         (declared("x", "SELECT id, id FROM orders"), "types", "BAD_STATEMENT", True),
         (declared("x", "SELECT count(DISTINCT cust) AS n FROM orders", "REFRESH_MODE = INCREMENTAL"),
@@ -256,6 +295,8 @@ def test_graph(lakemill: Lakemill, chain: TestLake) -> None:
     for words in (("--as", "json"), ("--format", "json")):
         edges = lakemill(chain, "graph", "big", *words).json["edges"]
         assert edges == [{"from": "main.orders", "to": "main.big"}, {"from": "main.big", "to": "main.by_cust"}]
+    rows = lakemill(chain, "graph", "--format", "csv").out.splitlines()
+    assert rows == ["source,table", "main.orders,main.big", "main.big,main.by_cust"]
 
 
 def test_explain_asks_no_spark(lakemill: Lakemill, chain: TestLake) -> None:
@@ -293,6 +334,66 @@ def test_alter(lakemill: Lakemill, chain: TestLake) -> None:
     ]
     ran = ok(lakemill(chain, "sql", "ALTER DYNAMIC TABLE IF EXISTS nix SET PRIORITY = 1"))
     assert "nothing was changed" in ran.err
+
+
+def test_rename_in_other_letters_and_schemas(lakemill: Lakemill, chain: TestLake) -> None:
+    ok(lakemill(chain, "sql", "CREATE SCHEMA o; CREATE TABLE big (cust INTEGER)"))
+    ok(lakemill(chain, "sql", "CREATE VIEW v AS SELECT cust FROM big; DROP TABLE big"))
+    ok(lakemill(chain, "create", declared("over", "FROM v")))
+    assert lakemill(chain, "alter", "by_cust", "--rename-to", "BY_Cust", *_JSON).json["table"] == "main.BY_Cust"
+    assert lakemill(chain, "alter", "by_cust", "--rename-to", "o.by_cust", *_JSON).json["table"] == "o.by_cust"
+    lakemill(chain, "alter", "big", "--rename-to", "nix.big").failed("UNKNOWN_TABLE", 2, about="nix", remedy="CREATE")
+    lakemill(chain, "alter", "big", "--rename-to", "_lakemill.b").failed("BAD_STATEMENT", 2, about="_l", remedy="anoth")
+    lakemill(chain, "alter", "big", "--rename-to", "orders").failed("TABLE_EXISTS", 2, about="orders", remedy="another")
+    assert ok(lakemill(chain, "alter", "big", "--rename-to", "BIG")).err == ""
+    ran = ok(lakemill(chain, "alter", "big", "--rename-to", "o.big"))
+    assert "warning: the view main.v still reads main.big → CREATE OR REPLACE VIEW main.v" in ran.err
+    ran = lakemill(chain, "alter", "over", "--set", "PRIORITY=1")
+    ran.failed("UNKNOWN_TABLE", 2, about="main.big, which the view main.v reads", remedy="OR REPLACE VIEW main.v")
+    ok(lakemill(chain, "sql", "DROP VIEW v"))
+    ran = lakemill(chain, "alter", "over", "--set", "PRIORITY=1")
+    ran.failed("UNKNOWN_TABLE", 2, about="line 1, column 6: there is no table or view main.v", remedy="tables")
+
+
+def test_names_are_told_with_the_place_of_the_statement(lakemill: Lakemill, chain: TestLake) -> None:
+    for text, code in (
+        ("DROP DYNAMIC TABLE big", "HAS_DEPENDENTS"),
+        ("ALTER DYNAMIC TABLE nix SUSPEND", "UNKNOWN_DYNAMIC_TABLE"),
+        ("ALTER DYNAMIC TABLE nix REFRESH", "UNKNOWN_DYNAMIC_TABLE"),
+        ("EXPLAIN REFRESH nix", "UNKNOWN_DYNAMIC_TABLE"),
+        ("ALTER DYNAMIC TABLE big RENAME TO orders", "TABLE_EXISTS"),
+    ):
+        lakemill(chain, "sql", f"/* a mistake */\n {text}").failed(code, 2, about="line 2, column 2: ", remedy="")
+    cycle = declared("big", "SELECT cust AS id FROM by_cust").replace("CREATE", "CREATE OR REPLACE")
+    lakemill(chain, "create", cycle).failed("CYCLE", 2, about="line 1, column 89: ", remedy="base table")
+    lakemill(chain, "point", "big").failed("NO_COMMON_POINT", 2, about="main.big: never loaded", remedy="refresh")
+
+
+def test_a_column_that_others_use_is_missed(lakemill: Lakemill, chain: TestLake) -> None:
+    text = declared("big", "SELECT id FROM orders").replace("CREATE", "CREATE OR REPLACE")
+    told = "main.by_cust uses cust, which main.big does not have"
+    assert told in lakemill(chain, "validate", text).out
+    assert f"warning: {told} → CREATE OR REPLACE main.by_cust too" in ok(lakemill(chain, "create", text)).err
+
+
+def test_resume_waits_for_what_is_still_suspended(lakemill: Lakemill, chain: TestLake) -> None:
+    ok(lakemill(chain, "create", declared("top", "SELECT n FROM by_cust")))
+
+    def states() -> dict[str, Any]:
+        return {one["table"][5:]: one["state"] for one in lakemill(chain, "list", *_JSON).json}
+
+    ok(lakemill(chain, "suspend", "big", "top"))
+    assert states() == {"big": "SUSPENDED", "by_cust": "UPSTREAM_SUSPENDED", "top": "SUSPENDED"}
+    ran = ok(lakemill(chain, "resume", "top", *_JSON))
+    assert (ran.json[0]["state"], ran.json[0]["reason"]) == ("UPSTREAM_SUSPENDED", "main.big is suspended")
+    ok(lakemill(chain, "create", declared("new", "SELECT cust FROM by_cust")))
+    assert states() == {"big": "SUSPENDED", "by_cust": "UPSTREAM_SUSPENDED"} | dict.fromkeys(
+        ("top", "new"), "UPSTREAM_SUSPENDED"
+    )
+    ok(lakemill(chain, "create", declared("new", "SELECT id FROM orders").replace("CREATE", "CREATE OR REPLACE")))
+    assert states()["new"] == "PENDING_INIT", "it does not read it any more"
+    ok(lakemill(chain, "resume", "big"))
+    assert set(states().values()) == {"PENDING_INIT"}
 
 
 def test_suspend_and_resume(lakemill: Lakemill, chain: TestLake) -> None:
@@ -362,6 +463,7 @@ def test_a_failure_is_told_recorded_and_goes_down(lakemill: Lakemill, chain: Tes
     assert "unknown" in shown
     assert "UNKNOWN_TABLE" in shown
     assert lakemill(chain, "history", "--limit", "1", "--format", "json").json == [newest]
+    assert lakemill(chain, "history", "--limit", "0", "--format", "json").json == [newest, older]
     listed = lakemill(chain, "list", "--format", "json").json[0]
     assert (listed["last_outcome"], listed["last_error"][:13]) == ("FAILED", "UNKNOWN_TABLE")
 
@@ -378,6 +480,52 @@ def test_nothing_to_refresh(lakemill: Lakemill, lake: TestLake, without_spark: N
     assert lakemill(lake, "refresh", "--all", "--format", "json").json == []
     assert lakemill(lake, "history").out == "no refreshes yet\n"
     assert lakemill(lake, "graph").out == "no dynamic tables\n"
+
+
+# ---------------------------------------------------------------- from Python
+def test_every_statement_from_python(orders: TestLake, without_spark: None) -> None:
+    with door.open(orders.settings) as lake:
+        created = lake.execute(declared("big", "SELECT * FROM orders WHERE amount > 30"))
+        assert isinstance(created, Created)
+        assert created.table.state is State.PENDING_INIT
+        lake.execute(declared("n", "SELECT cust, count(*) AS n FROM big GROUP BY cust"))
+        assert lake.execute("ALTER DYNAMIC TABLE big SUSPEND") == ("main.big", "main.n") == lake.resume("big")
+        assert lake.suspend("n") == ("main.n",) == lake.execute("ALTER DYNAMIC TABLE n RESUME")
+        changed = lake.execute("ALTER DYNAMIC TABLE n SET PRIORITY = 3")
+        assert isinstance(changed, DynamicTable)
+        assert changed.definition.priority == 3
+        renamed = lake.execute("ALTER DYNAMIC TABLE n RENAME TO m")
+        assert isinstance(renamed, DynamicTable)
+        assert str(renamed.name) == "main.m"
+        assert lake.execute("ALTER DYNAMIC TABLE IF EXISTS nix RENAME TO m") is None
+        assert lake.execute("ALTER DYNAMIC TABLE IF EXISTS nix REFRESH") == ()
+        listed, described = lake.execute("SHOW DYNAMIC TABLES LIKE 'm'"), lake.execute("DESCRIBE DYNAMIC TABLE m")
+        assert isinstance(listed, tuple)
+        assert isinstance(described, Described)
+        assert listed[0] == replace(described.shown, due=listed[0].due)
+        assert [one.name.name for one in lake.explain("m")] == ["big", "m"]
+        assert len(lake.execute("EXPLAIN REFRESH m") or ()) == 2
+        with pytest.raises(HasDependents, match=r"main\.m") as refused:
+            lake.execute("DROP DYNAMIC TABLE big")
+        assert refused.value.place == "line 1, column 1"
+        assert lake.execute("DROP DYNAMIC TABLE big CASCADE") == ("main.big", "main.m")
+
+
+@pytest.mark.parametrize(
+    ("method", "text", "place", "remedy"),
+    [
+        ("sql", "SHOW DYNAMIC TABLES", "line 1, column 1", "lake.execute"),
+        ("sql", "SELECT 1;\nALTER DYNAMIC TABLE a REFRESH", "line 2, column 1", "lake.execute"),
+        ("execute", "SELECT 1", "line 1, column 1", "lake.sql"),
+        ("execute", "SHOW DYNAMIC TABLES; SHOW DYNAMIC TABLES", "line 1, column 22", "once for each"),
+        ("execute", "", "line 1, column 1", "once for each"),
+    ],
+)
+def test_each_method_names_the_other(shared: TestLake, method: str, text: str, place: str, remedy: str) -> None:
+    with door.open(shared.settings) as lake, pytest.raises(BadStatement) as refused:
+        getattr(lake, method)(text)
+    assert refused.value.place == place
+    assert remedy in refused.value.remedy
 
 
 # ---------------------------------------------------------------- with Spark
@@ -408,6 +556,23 @@ def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, s
     assert "commit" in ok(lakemill(orders, "describe", "by_day")).out
     shown = ok(lakemill(orders, "history")).out
     assert "look" in shown
+    assert "main.orders" not in shown
+    shown_of_one = ok(lakemill(orders, "history", "by_day")).out
+    assert f"main.orders {done['a']} → {done['b']}: 1 row" in shown_of_one
+    assert "main.orders at 2 " in shown_of_one
+    assert list(done["phases"]) == ["look", "start", "compute", "write", "publish"]
+    assert sum(done["phases"].values()) <= done["seconds"]
+    before = lakemill(orders, "describe", "by_day", *_JSON).json["versions"]
+    ok(lakemill(orders, "alter", "by_day", "--set", "PRIORITY=1"))
+    after = lakemill(orders, "describe", "by_day", *_JSON).json["versions"]
+    assert [one["b_hi"] for one in after] == [one["b_hi"] for one in before], "the same content, newest first"
+    assert after[0] == {**before[0], "definition_version": 2}
+    (base, own) = ok(lakemill(orders, "point", "orders", "by_day", *_JSON)).json
+    assert (base["snapshot"], own["snapshot"]) == (own["data_snapshot"], after[0]["commit"])
+    assert own["pinned_until"] > own["data_time"]
+    with duckdb.connect() as session:
+        session.execute(ok(lakemill(orders, "point", "orders", "by_day", "--sql", "--show-secrets")).out)
+        assert session.execute("SELECT (SELECT sum(n) FROM by_day), count(*) FROM orders").fetchall() == [(101, 101)]
     assert shown.count("unknown") == 1, "only what a first load changed can't be told"
     ok(lakemill(orders, "sql", "ALTER TABLE orders ALTER day TYPE TIMESTAMP"))
     before = lakemill(orders, "describe", "by_day", "--format", "json").json["definition_version"]
@@ -429,5 +594,9 @@ def test_the_door_for_python(orders: TestLake, spark: Any) -> None:
         assert (big.outcome, big.rows_deleted, n.action) == (Outcome.SUCCEEDED, 8, Action.INITIALIZE)
         assert [(shown.name.name, shown.rows) for shown in lake.dynamic_tables()] == [("big", 71), ("n", 9)]
         assert [record.action for record in lake.history("big", limit=1)] == [big.action]
+        assert len(lake.history("big", limit=0)) == 2
+        assert lake.verify("big").equal
+        at = lake.point("orders", "big", "n")
+        assert [table.snapshot for table in at.tables] == [at.b, big.commit, n.commit]
         assert lake.drop("big", cascade=True) == ("main.big", "main.n")
         assert lake.dynamic_tables() == ()

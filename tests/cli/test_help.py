@@ -47,6 +47,13 @@ def test_help_and_version_exit_with_zero(lakemill: Lakemill) -> None:
     assert re.fullmatch(r"lakemill \d+\.\d+\.\d+\n", lakemill("--version").out)
 
 
+@pytest.mark.parametrize("words", [(), ("upkeep",)])
+def test_a_group_by_itself_shows_its_help(lakemill: Lakemill, words: tuple[str, ...]) -> None:
+    ran = lakemill(*words)
+    assert (ran.code, ran.err) == (2, "")
+    assert ran.out == lakemill(*words, "--help").out
+
+
 def test_help_imports_no_engine() -> None:
     code = "import sys, lakemill.cli.main; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -85,6 +85,8 @@ def test_adopts_the_lake_of_a_database(lakemill: Lakemill, lake: TestLake, tmp_p
     ran = lakemill("init", tmp_path / "other", "--postgres", lake.dsn, "--format", "json")
     assert (ran.json["lake"], ran.json["data_path"]) == ("adopted", lake.data_path)
     assert lakemill("-C", tmp_path / "other", "tables", "--format", "json").json[0]["table"] == "main.t"
+    told = lakemill("init", tmp_path / "again", "--postgres", lake.dsn).err
+    assert told == f"next: lakemill -C {tmp_path / 'again'} tables\n"
     refused = lakemill("init", tmp_path / "third", "--postgres", lake.dsn, "--data-path", tmp_path / "elsewhere")
     refused.failed("LAKE_EXISTS", 2, about=lake.data_path, remedy="--data-path")
     assert not (tmp_path / "third").exists()

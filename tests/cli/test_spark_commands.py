@@ -40,6 +40,9 @@ def test_changes(lakemill: Lakemill, changed: TestLake, spark: Any) -> None:
     limited = lakemill(changed, "changes", "t", "--from", "1", "--limit", "2")
     assert len(limited.out.splitlines()) == 4
     assert "--limit 0" in limited.err
+    for format_ in ("json", "csv"):
+        assert "--limit 0" in lakemill(changed, "changes", "t", "--from", "1", "-n", "2", "--format", format_).err
+        assert lakemill(changed, "changes", "t", "--from", "1", "--format", format_).err == ""
     assert lakemill(changed, "changes", "t", "--from", "4").out == "no changes after 4 up to 4\n"
     assert lakemill(changed, "changes", "t", "--from", "4", "--format", "json").out == "[]\n"
 
@@ -88,6 +91,12 @@ def test_upkeep(lakemill: Lakemill, changed: TestLake, spark: Any) -> None:
     assert [s["snapshot"] for s in lakemill(changed, "snapshots", "--format", "json").json] == [5]
     assert upkeep("cleanup", "--dry-run")["files_removed"] == 0
     assert upkeep("orphans")["files_removed"] == 0
+    assert upkeep("orphans")["bytes_removed"] == 0
+    csv = lakemill(changed, "--set", "upkeep.orphan_age=0s", "upkeep", "cleanup", "--dry-run", "--format", "csv")
+    assert csv.out.startswith("outcome,what,why\nwould be done,")
+    cleaned = lakemill(changed, "--set", "upkeep.orphan_age=0s", "upkeep", "cleanup", "--format", "json").json
+    assert cleaned["files_removed"] > 0
+    assert cleaned["bytes_removed"] is None
     assert "kept" in lakemill(changed, "upkeep", "expire", "--snapshot", "5").out
 
 

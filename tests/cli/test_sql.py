@@ -36,8 +36,29 @@ def filled(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
          '[\n  {"d": "1.10", "f": "nan", "n": null}\n]\n'),
         (("SELECT {'a': [1, NULL]} AS s, '\\xFF'::BLOB AS b, DATE '2026-01-02' AS d", "--format", "csv"),
          's,b,d\n"{""a"": [1, null]}",/w==,2026-01-02\n'),
+        (("SELECT 'infinity'::DATE AS d, '-infinity'::TIMESTAMP AS t, INTERVAL '14 months 3 days' AS i",
+          "--format", "csv"),
+         "d,t,i\ninfinity,-infinity,1 year 2 months 3 days\n"),
+        (("SELECT TIMESTAMP_NS '2024-01-01 00:00:00.123456789' AS n, DATE '9999-12-31' AS d, DATE '12000-01-01' AS f"
+          ", TIMESTAMPTZ '2024-01-01 00:00:00+01' AS z, DATE '0044-03-15 (BC)' AS b, TIME '01:02:03.5' AS t",
+          "--format", "csv"),
+         "n,d,f,z,b,t\n2024-01-01 00:00:00.123456789,9999-12-31,12000-01-01,2023-12-31 23:00:00+00,0044-03-15 (BC),"
+         "01:02:03.5\n"),
+        (("SELECT [DATE '2024-01-01', 'infinity', NULL] AS l, {'a \"b': INTERVAL 1 MONTH, 'n': 7} AS s"
+          ", MAP {'k': 'infinity'::TIMESTAMP} AS m, 170141183460469231731687303715884105727::HUGEINT AS h"
+          ", '\\xFF'::BLOB AS x, 1.5::DECIMAL(9,2) AS c, NULL::DATE AS v", "--format", "json"),
+         '[\n  {"l": ["2024-01-01", "infinity", null], "s": {"a \\"b": "1 month", "n": 7}, "m": {"k": "infinity"}'
+         ', "h": 170141183460469231731687303715884105727, "x": "/w==", "c": "1.50", "v": null}\n]\n'),
+        (("SELECT 1 AS x, 2 AS x, 3 AS x_1, 4 AS x", "--format", "json"),
+         '[\n  {"x": 1, "x_2": 2, "x_1": 3, "x_3": 4}\n]\n'),
+        (("SELECT 1 AS x, DATE '2024-01-01' AS x", "--format", "csv"), "x,x\n1,2024-01-01\n"),
+        (("SELECT 1 AS a; SELECT 2 AS b WHERE false", "--format", "json"), '[\n[\n  {"a": 1}\n]\n,\n[]\n]\n'),
+        (("SELECT 1 AS a; SHOW DYNAMIC TABLES", "--format", "json"), '[\n[\n  {"a": 1}\n]\n,\n[]\n]\n'),
         (("SELECT 'a\nb' AS text",), "text\n────\na⏎b\n"),
         (("SELECT 1 AS a; SELECT 2 AS b", "--format", "csv"), "a\n1\nb\n2\n"),
+        (("PIVOT t ON name USING sum(id) GROUP BY id", "--format", "csv"), "id,one,two\n1,1,\n2,,2\n"),
+        (("SELECT 0 AS a; PIVOT t ON name USING sum(id) GROUP BY id", "--format", "csv"),
+         "a\n0\nid,one,two\n1,1,\n2,,2\n"),
     ],
 )  # fmt: skip
 def test_prints_rows(lakemill: Lakemill, filled: TestLake, words: tuple[str, ...], out: str) -> None:
@@ -80,6 +101,14 @@ def test_each_commits_by_itself(lakemill: Lakemill, lake: TestLake) -> None:
 def test_a_script_with_transactions_of_its_own(lakemill: Lakemill, lake: TestLake) -> None:
     lakemill(lake, "sql", "BEGIN; CREATE TABLE a (x INT); COMMIT; BEGIN; CREATE TABLE b (x INT); ROLLBACK")
     assert [t["table"] for t in lakemill(lake, "tables", "--format", "json").json] == ["main.a"]
+    lakemill(lake, "sql", "BEGIN; CREATE TABLE c (x INT)").failed("BAD_STATEMENT", 2, about="ends inside a transaction")
+
+
+def test_a_table_made_by_pivot(lakemill: Lakemill, lake: TestLake) -> None:
+    lakemill(lake, "sql", SETUP)
+    ran = lakemill(lake, "sql", "CREATE TABLE p AS PIVOT t ON name USING sum(id); FROM p", "--format", "csv")
+    assert ran.out.endswith("one,two\n1,2\n")
+    assert len(lakemill(lake, "snapshots", "--format", "json").json) == 3, "one snapshot for the script"
 
 
 def test_reads_a_file_and_standard_input(

@@ -82,6 +82,14 @@ def test_a_hole_in_the_labels_is_a_conflict(purpose: Purpose) -> None:
     assert "does not say" in conflicts(asked, unlabelled)[0].reason
 
 
+def test_of_many_foreign_commits_a_few_are_named() -> None:
+    labels: dict[int, str | None] = dict.fromkeys(range(7, 30), "deleted_from_table:2")
+    facts = Facts(30, labels=labels, counts={6: 24}, live=frozenset({2}))
+    found = [conflict.reason for conflict in conflicts(intent(NoConflict(2, 6, C)), facts)]
+    assert found[0] == "table 2 was changed at snapshot 7 (deleted_from_table)"
+    assert found[3:] == ["and at 20 snapshots more"]
+
+
 def test_an_append_needs_no_labels() -> None:
     asked = intent(NoConflict(2, 4, A))
     assert wanted_bases(asked) == ()

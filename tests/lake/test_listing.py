@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakemill.lake.listing import list_commits
+from lakemill.lake.listing import list_commits, list_tables
 from lakemill.store import db
 from tests.conftest import TestLake
 
@@ -31,3 +31,16 @@ def test_commits_and_the_tables_they_changed(lake: TestLake) -> None:
     assert [one.commit.snapshot for one in found][:2] == [5, 6]
     assert found[0].changed(frozenset({a})), "the commit before it no longer says what it did"
     assert not found[1].changed(frozenset({a}))
+
+
+def test_a_delete_file_whose_data_file_ended_counts_no_more(lake: TestLake) -> None:
+    """Stock DuckDB ends a file all of whose rows are gone, and leaves its delete file as it is."""
+    with lake.duck() as duck:
+        duck.execute("CREATE TABLE a AS SELECT i FROM range(2) r(i)")
+        duck.execute("UPDATE a SET i = 10 WHERE i = 1")
+        duck.execute("DELETE FROM a WHERE i = 0")
+        (head,) = duck.execute("SELECT max(snapshot_id) FROM ducklake_snapshots('lake')").fetchone() or (0,)
+        assert duck.execute("SELECT count(*) FROM a").fetchall() == [(1,)]
+    with db.connect(lake.dsn) as conn:
+        (found,) = list_tables(conn, "public", head)
+    assert (found.files, found.delete_files, found.rows) == (1, 0, 1)

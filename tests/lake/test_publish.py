@@ -441,6 +441,33 @@ def test_rename_and_drop(desk: Desk) -> None:
         assert desk.one(live.format(name), table_id) == (0,), name
 
 
+def test_rename_into_another_schema(desk: Desk) -> None:
+    """Its files stay where they are, and stock DuckDB reads, writes and cleans up there."""
+    table_id = desk.make("id INTEGER, s VARCHAR", name="goes")
+    home = desk.table("goes").schema_id
+    desk.duck.execute(f"INSERT INTO goes {numbers(0, 3)}")
+    desk.duck.execute("CREATE SCHEMA other")
+    before = desk.head()
+    (schema_id,) = desk.one("SELECT schema_id FROM ducklake_schema WHERE schema_name = 'other'")
+    desk.publish(RenameTable(table_id, schema_id, "other", "moved"))
+    desk.publish(RenameTable(table_id, schema_id, "other", "Moved"))
+    assert desk.stock("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'other'") == [("Moved",)]
+    assert desk.stock("SELECT count(*) FROM other.moved") == [(3,)]
+    assert desk.stock(f"SELECT count(*) FROM goes AT (VERSION => {before})") == [(3,)]
+    files = Path(str(desk.one("SELECT path FROM ducklake_table WHERE table_name = 'Moved'")[0]))
+    assert len(list(files.glob("*.parquet"))) == 1
+    desk.duck.execute("INSERT INTO other.moved VALUES (9, 'x')")
+    desk.duck.execute("DELETE FROM other.moved WHERE id = 1")
+    assert len(list(files.glob("*.parquet"))) == 3
+    assert desk.stock("SELECT count(*) FROM other.moved") == [(3,)]
+    desk.publish(RenameTable(table_id, home, "main", "back"))
+    assert desk.stock("SELECT count(*) FROM back") == [(3,)]
+    desk.publish(DropTable(table_id))
+    desk.duck.execute("CALL ducklake_expire_snapshots('lake', older_than => now())")
+    desk.duck.execute("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+    assert list(files.glob("*.parquet")) == []
+
+
 # ---------------------------------------------------------------- our schema
 def test_migrations_are_applied_once(desk: Desk) -> None:
     assert migrate(desk.conn) == []

@@ -15,14 +15,17 @@ from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome, State, Trigger
 from lakemill.errors import (
     BadStatement,
+    ColumnsChanged,
     Cycle,
     HasDependents,
     LakemillError,
+    NameTaken,
     NoCommonPoint,
     NotIncrementable,
     RefreshFailed,
     SqlFailed,
     TableExists,
+    TableReplaced,
     UnknownTable,
     UnsupportedSql,
 )
@@ -359,6 +362,57 @@ def test_rename_and_drop(mill: Mill) -> None:
     ]
 
 
+def test_rename_into_another_schema(mill: Mill) -> None:
+    mill.tell("CREATE SCHEMA o")
+    mill.create("a", "SELECT id, k FROM r", "PARTITION BY (k) CARDINALITY_THRESHOLD = 1")
+    mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
+    run(mill, "ALTER DYNAMIC TABLE a RENAME TO A", "ALTER DYNAMIC TABLE a RENAME TO o.a")
+    assert mill.rows("SELECT count(*) FROM o.a") == [(40,)]
+    mill.tell("INSERT INTO r VALUES (500, 5, 5, 'x')", "DELETE FROM r WHERE id = 3")
+    assert did(mill.refresh("o.a", "b"))[0] is Action.MERGE
+    assert mill.rows("SELECT count(*), (SELECT sum(n) FROM b) FROM o.a") == [(40, 40)]
+    mill.tell("CREATE OR REPLACE TABLE s AS SELECT 1 AS k, 1 AS w")
+    run(mill, "ALTER DYNAMIC TABLE o.a RENAME TO c")
+    mill.tell("UPDATE r SET k = 7 WHERE id = 4", "CALL ducklake_merge_adjacent_files('lake')")
+    mill.refresh("c", "b")
+    assert mill.rows("SELECT table_schema || '.' || table_name FROM information_schema.tables ORDER BY 1")[1:3] == [
+        ("main.b",),
+        ("main.c",),
+    ]
+
+
+def test_columns_with_their_schema(mill: Mill) -> None:
+    mill.tell("CREATE SCHEMA o", "CREATE TABLE o.r AS SELECT k, w AS v FROM s")
+    queries = {
+        "a": "SELECT main.r.id, main.r.k FROM r WHERE main.r.v > 3",
+        "b": "SELECT main.r.id FROM main.r WHERE EXISTS (SELECT 1 FROM o.r WHERE o.r.k = main.r.k AND r.v > 20)",
+        "c": "SELECT o.r.k, (SELECT count(*) FROM main.r WHERE main.r.k = o.r.k) AS n FROM o.r",
+    }
+    for name, query in queries.items():
+        mill.create(name, query, "REFRESH_MODE = INCREMENTAL CARDINALITY_THRESHOLD = 1")
+    mill.judge(*queries)
+    mill.tell(
+        "INSERT INTO r VALUES (500, 5, 5, 'x')", "UPDATE o.r SET v = 100 WHERE k = 1", "DELETE FROM r WHERE id = 6"
+    )
+    for name in queries:
+        assert did(mill.refresh(name))[0] not in (Action.FULL, Action.REINITIALIZE)
+
+
+def test_a_table_over_a_suspended_one_waits_for_it(mill: Mill) -> None:
+    mill.create("a", "SELECT id, k FROM r")
+    dynamic.suspend(mill.lake, [parse_name("a")])
+    mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
+    assert (mill.state("a"), mill.state("b")) == (State.SUSPENDED, State.UPSTREAM_SUSPENDED)
+    assert dynamic.resume(mill.lake, [parse_name("b")]) == ()
+    mill.tell("ALTER TABLE r ALTER k TYPE BIGINT", "ALTER TABLE r ADD COLUMN k2 INTEGER")
+    mill.lake.execute("CREATE OR REPLACE DYNAMIC TABLE b TARGET_LAG = '1 minute' AS SELECT k, v FROM r")
+    assert mill.state("b") is State.ACTIVE
+    mill.tell("CREATE OR REPLACE TABLE r AS SELECT * FROM r WHERE id < 20")
+    record = mill.refresh("b")
+    assert did(record) == (Action.REINITIALIZE, "TABLE_REPLACED")
+    assert (record.remedy or "").startswith("nothing is to be done")
+
+
 def test_suspended_tables_wait_and_can_be_refreshed_by_hand(mill: Mill) -> None:
     mill.create("a", "SELECT id, k FROM r")
     mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
@@ -524,12 +578,25 @@ def test_a_point_of_tables_that_ask_for_the_time(mill: Mill) -> None:
 
 def test_verify_finds_what_is_wrong(mill: Mill) -> None:
     mill.create("copy", "SELECT id, v FROM r")
+    name = parse_name("copy")
     mill.tell("UPDATE copy SET v = v + 1e-13 WHERE id = 7")
-    version = definitions.get(mill.lake.conn, parse_name("copy"))
-    mill.lake.conn.execute("UPDATE lakemill.versions SET commit_snapshot = %s", [mill.lake.snapshot().id])
-    assert verify.verify(mill.lake, version.name).equal
+    assert verify.verify(mill.lake, name).equal
+    before = mill.lake.snapshot().id
     mill.tell("UPDATE copy SET v = v + 0.001 WHERE id = 7", "INSERT INTO copy VALUES (-1, NULL)")
-    mill.lake.conn.execute("UPDATE lakemill.versions SET commit_snapshot = %s", [mill.lake.snapshot().id])
-    found = verify.verify(mill.lake, version.name)
+    found = verify.verify(mill.lake, name)
     assert (found.equal, found.missing, found.extra) == (False, 1, 2)
     assert ("extra", (-1, None)) in found.examples
+    assert verify.verify(mill.lake, name, before).equal
+    mill.tell("ALTER TABLE copy ADD COLUMN w INT")
+    with pytest.raises(ColumnsChanged, match="altered the columns"):
+        verify.verify(mill.lake, name)
+    mill.tell("CREATE OR REPLACE TABLE copy AS SELECT 1 AS z")
+    with pytest.raises(TableReplaced, match="replaced the table"):
+        verify.verify(mill.lake, name)
+    with pytest.raises(NameTaken, match="somebody else made"):  # and is told before Spark is asked
+        refresh.explain(mill.lake, name)
+    (record,) = refresh.refresh(mill.lake, [name])
+    assert (record.outcome, record.error_code, record.spark_jobs) == (Outcome.FAILED, "NAME_TAKEN", None)
+    mill.tell("DROP TABLE copy")
+    assert did(mill.refresh("copy")) == (Action.REINITIALIZE, "FOREIGN_WRITE")
+    assert verify.verify(mill.lake, name).equal

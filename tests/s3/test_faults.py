@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import lakemill
+from lakemill.cli.main import run
 from lakemill.errors import LakemillError, StorageUnavailable, UnknownBucket, Unwritable
 from lakemill.lake import duck
 from lakemill.runtime.create import create_lake
@@ -132,6 +133,25 @@ def test_a_key_that_may_only_read(
             lake.table("t").append(lake.spark.range(5))
         with unchanged(lake), refused(Unwritable, "denies"):
             lake.sql("INSERT INTO t SELECT 1 FROM range(100)")
+
+
+def test_changes_with_a_wrong_key(
+    make_lake: MakeLake, s3_flags: MakeFlags, spark: Any, new_bucket: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    flags = s3_flags(in_bucket=new_bucket())
+    made = make_lake(flags=flags)
+    with made.duck() as owner:
+        owner.execute("CREATE TABLE t (id INT)")
+        owner.execute("INSERT INTO t SELECT * FROM range(100)")
+    flags |= {"s3.access_key_id": STRANGER.access_key_id, "s3.secret_access_key": STRANGER.secret_access_key}
+    sets = [word for key, value in flags.items() for word in ("--set", f"{key}={value}")]
+    capfd.readouterr()
+    assert run([*sets, "-C", str(made.settings.root), "changes", "t", "--from", "1"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert err.startswith("error[UNWRITABLE] s3://")
+    assert "denies access" in err  # what a HEAD is told, whose answer has no words
 
 
 @pytest.mark.parametrize(

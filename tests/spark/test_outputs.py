@@ -6,14 +6,17 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from lakemill.core.commit import AddFiles, DeletePositions, Intent
 from lakemill.errors import LakemillError, UnknownColumn, UnsupportedType, WrongType
 from lakemill.lake.footer import new_deletes, new_files
+from lakemill.spark.casting import is_json
 from lakemill.spark.deletes import write_deletes
 from lakemill.spark.outputs import write_files
 from tests.publishing import Desk, one_desk, one_lake
@@ -150,6 +153,9 @@ def test_float_bounds_only_without_nan(desk: Desk, spark: Any, value: str, nan: 
         ("a DECIMAL(4,1)", "cast(NULL AS decimal(38,1)) AS a", None),
         ("a TIMESTAMP", "TIMESTAMP'2020-01-01 00:00:00' AS a", WrongType),
         ("a TIMESTAMP_S", "TIMESTAMP_NTZ'2020-01-01 00:00:00.5' AS a", WrongType),
+        ("a JSON", "'' AS a", WrongType),
+        ("a JSON[]", "array('1', '{a: 1}') AS a", WrongType),
+        ("a JSON[]", "array('1', '[NaN,]', NULL) AS a", None),
         ("a UUID", "'not a uuid' AS a", WrongType),
         ("a UUID", "X'00' AS a", WrongType),
         ("a VARCHAR", "1 AS a", WrongType),
@@ -175,6 +181,48 @@ def test_what_fits(desk: Desk, spark: Any, table: str, select: str, error: type[
         with pytest.raises(error):
             append(desk, spark.sql(f"SELECT {select}"))
         assert desk.head() == before
+
+
+JSON = r"""
+{"a":1,"a":2} ¦ [1,] ¦ {"a":1 , } ¦ {"a":[1,],} ¦ [{},] ¦ [,] ¦ [1,,] ¦ {,} ¦ {"a":,} ¦ 1, ¦ ,1 ¦ {"a,]":",}"}
+["\\",] ¦ [1,&vt;] ¦ NaN ¦ [nAn ,-inf] ¦ -Infinity ¦ +INF ¦ [+1] ¦ nan.5 ¦ 5.nan ¦ nan1 ¦ 1nan ¦ nan nan ¦ "\nan"
+"\\nan" ¦ {"inf":"-inf,]"} ¦ {nan:1} ¦ {'a':1} ¦ ['a'] ¦ {a:1} ¦ {1:2} ¦ {"a"} ¦ {"a":} ¦ {"":1} ¦ "\'" ¦ "\/"
+"\x" ¦ "\u12" ¦ "\u0000" ¦ "a&tab;b" ¦ "a&nl;b" ¦ "é😀" ¦ "\ud800" ¦ "\udc00\ud800" ¦ "\ud83d\ude00"
+"\uD83D\uDE00\uDE00" ¦ "\\ud800" ¦ "\\\ud800" ¦ \ud83d\ude00 ¦ \\ ¦ 1e999 ¦ -1e-400 ¦ -0 ¦ 01 ¦ .5 ¦ 5. ¦ 1e
+1.0E+2 ¦ 0x10 ¦ - ¦ --1 ¦ &long; ¦ [0.&long;] ¦ &deep; ¦ &empty; ¦ &sp;&sp; ¦ &sp;{"a":1}&sp; ¦ &tab;1&nl; ¦ &nbsp;1
+&bom;1 ¦ 1 ¦ "x" ¦ x ¦ null ¦ nul ¦ true ¦ TRUE ¦ " ¦ 1 2 ¦ {} {} ¦ [1],[2] ¦ 1,2 ¦ 1],[2 ¦ 1] ¦ [1 ¦ {"a":1}}
+{"a":1}x ¦ "a" "b" ¦ // c&nl;1 ¦ /*c*/1 ¦ [ ¦ 1;
+"""
+NAMED = {"empty": "", "sp": " ", "tab": "\t", "nl": "\n", "vt": "\v", "nbsp": "\u00a0", "bom": "\ufeff"}
+NAMED |= {"long": "9" * 2000, "deep": "[" * 900 + "]" * 900}
+
+
+def test_json_is_what_duckdb_takes_for_it(desk: Desk, spark: Any) -> None:
+    texts = [word for line in JSON.strip().splitlines() for word in line.split(" ¦ ")]
+    for name, value in NAMED.items():
+        texts = [text.replace(f"&{name};", value) for text in texts]
+    valid = {text: desk.duck.execute("SELECT json_valid(?)", [text]).fetchall()[0][0] for text in texts}
+    frame = spark.createDataFrame([(text,) for text in texts], "a string")
+    assert {row.a: row.fits for row in frame.select("a", is_json(F.col("a")).alias("fits")).collect()} == valid
+    assert 30 < sum(valid.values()) < len(valid) - 30
+    desk.make("a JSON")
+    append(desk, frame.where(F.col("a").isin([text for text in texts if valid[text]])))
+    assert desk.stock("SELECT count(*) FROM t WHERE (a->>'a') IS NULL OR true") == [(sum(valid.values()),)]
+
+
+@pytest.mark.parametrize(("type_", "fits"), [("TIMESTAMP_MS", True), ("TIMESTAMP_S", False)])
+def test_a_time_of_day_that_the_sessions_zone_does_not_have(desk: Desk, spark: Any, type_: str, fits: bool) -> None:
+    desk.make(f"a {type_}")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        append(desk, spark.sql("SELECT TIMESTAMP_NTZ'2024-03-31 02:30:00' AS a"))
+        with nullcontext() if fits else pytest.raises(WrongType, match=r"02:30:00\.123"):
+            append(desk, spark.sql("SELECT TIMESTAMP_NTZ'2024-03-31 02:30:00.123' AS a"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    times = ["2024-03-31 02:30:00", "2024-03-31 02:30:00.123"]
+    assert desk.stock("SELECT a::VARCHAR FROM t ORDER BY a") == [(time,) for time in times[: 1 + fits]]
 
 
 V = "v INTEGER"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from datetime import time
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -215,6 +217,38 @@ def test_a_connect_server_that_is_not_there_is_told_at_once(tmp_path: Path, url:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(EngineLost, match=r"Spark Connect at 127\.0\.0\.1:"):
             session._connect(url.format(port=taken.getsockname()[1]))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("after", [0.5, 1.5])
+def test_ctrl_c_twice_while_the_jvm_starts_leaves_none_behind(tmp_path: Path, after: float) -> None:
+    code = """
+        import sys
+        from lakemill.settings import Settings
+        from lakemill.spark import session
+        print("begins", flush=True)
+        session.start(Settings.load(sys.argv[1], {"spark.master": "local[1]"}))
+        input()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout is not None
+        process.stdout.readline()
+        for pause in (after, 0.3):
+            sleep(pause)
+            process.send_signal(signal.SIGINT)
+        process.wait(60)
+        until = monotonic() + 8
+        while monotonic() < until:
+            try:
+                os.killpg(process.pid, 0)
+            except ProcessLookupError:
+                break
+            sleep(0.1)
+        else:
+            os.killpg(process.pid, signal.SIGKILL)
+            pytest.fail("a JVM was left behind")
 
 
 @pytest.mark.spark

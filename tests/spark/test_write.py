@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from lakemill.errors import BadArgument, PublishConflict, UnknownColumn, WrongType
+from lakemill.errors import (
+    BadArgument,
+    LakemillError,
+    PublishConflict,
+    UnknownColumn,
+    UnknownSnapshot,
+    WrongType,
+)
 from tests.conftest import MakeLake
 from tests.story import Story
 
@@ -120,6 +127,91 @@ def test_merge_keeps_row_ids_and_leaves_equal_rows_alone(story: Story, spark: An
     assert row_ids(story)[39] == before[39]
 
 
+def test_merge_goes_by_names_of_struct_fields_and_by_what_a_uuid_is(begin: Callable[..., Story], spark: Any) -> None:
+    story = begin()
+    first, second = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee", "00112233-4455-6677-8899-aabbccddeeff"
+    story.tell(
+        "CREATE TABLE t (u UUID, s STRUCT(a INT, b INT), l STRUCT(a INT, b INT)[])",
+        f"INSERT INTO t VALUES ('{first}', {{'a': 1, 'b': 2}}, NULL)",
+    )
+    values = "named_struct('b', 20, 'a', 10) AS s, array(named_struct('B', 20, 'A', 10)) AS l"
+    story.table.merge(spark.sql(f"SELECT '{first.upper()}' AS u, {values}"), on=["u"])
+    story.table.merge(spark.sql(f"SELECT X'{second.replace('-', '')}' AS u, {values}"), on=["u"])
+    with story.lake.duck() as fresh:
+        rows = fresh.execute("SELECT u::VARCHAR, s, l FROM t ORDER BY u").fetchall()
+    new = {"a": 10, "b": 20}
+    assert rows == [(second, new, [new]), (first, new, [new])]
+
+
+def test_a_delete_or_scan_without_a_condition_is_refused(story: Story) -> None:
+    for where in ("", "  "):
+        with pytest.raises(BadArgument, match="needs a condition"):
+            story.table.delete(where)
+        with pytest.raises(BadArgument, match="is empty"):
+            story.table.scan(where=where)
+    assert story.table.count() == 40
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "told"),
+    [
+        ("zz = 1", UnknownColumn, "zz"),
+        ("id", BadArgument, "boolean"),
+        ("id ==", BadArgument, "condition"),
+        ("v = 'x", BadArgument, "condition"),
+        ("nix(id) = 1", BadArgument, "nix"),
+        ("NULL", BadArgument, "boolean"),
+        ("__weight > 0", UnknownColumn, "__weight"),
+    ],
+)
+def test_what_is_no_condition_is_told_once(
+    story: Story, capfd: pytest.CaptureFixture[str], where: str, error: type[LakemillError], told: str
+) -> None:
+    head = story.head
+    for ask in (story.table.delete, lambda text: story.table.scan(where=text)):
+        with pytest.raises(error, match=told) as caught:
+            ask(where)
+        assert caught.value.place == where
+        assert "\n" not in str(caught.value)
+    assert story.head == head
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["__file_id", "__POSITION", "__row_id", "__operation"])
+def test_columns_with_names_of_ours(begin: Callable[..., Story], spark: Any, name: str) -> None:
+    story = begin()
+    story.tell(f"CREATE TABLE t (id INT, {name} INT)", "INSERT INTO t VALUES (1, 2), (3, 4)")
+    source = spark.sql(f"SELECT 1 AS id, 9 AS {name}")
+    with pytest.raises(BadArgument, match=f"a column named {name}"):
+        story.table.merge(source, on=["id"])
+    if name != "__operation":
+        with pytest.raises(BadArgument, match=f"a column named {name}"):
+            story.table.delete("id = 1")
+    story.table.append(source)
+    story.capture()
+    story.check()
+
+
+def test_arguments_that_no_write_can_use(story: Story, spark: Any) -> None:
+    head, frame = story.head, spark.sql("SELECT 1 AS id, 'x' AS v")
+    table: Any = story.table
+    for wrong, told in {
+        lambda: table.merge(frame, on=["id"], matched="nope"): "matched='nope'",
+        lambda: table.merge(frame, on=["id"], unmatched="nope"): "unmatched='nope'",
+        lambda: table.merge(frame, on=""): "'' to merge on",
+        lambda: table.append([1, 2]): "not a list",
+        lambda: table.replace(None): "not a NoneType",
+        lambda: table.append(frame, message="a\0b"): "NUL",
+        lambda: table.delete("true", message="\0"): "NUL",
+        lambda: table.replace(frame, base=99999): "no snapshot 99999",
+    }.items():
+        with pytest.raises((BadArgument, UnknownSnapshot, UnknownColumn), match=told):
+            wrong()
+    assert story.head == head
+    story.table.merge(frame, on="id")
+    assert story.head == head + 1
+
+
 def test_merge_deletes_or_ignores(story: Story, spark: Any) -> None:
     source = spark.sql("SELECT * FROM VALUES (1, 'x'), (CAST(NULL AS INT), 'null'), (100, 'new') AS s(id, v)")
     story.table.merge(source, on=["id"], matched="delete", unmatched="ignore")
@@ -142,8 +234,9 @@ def test_replace(story: Story, spark: Any) -> None:
     story.table.replace(story.table.scan().where("id % 2 = 0"), base=base)
     story.capture()
     assert story.truth[story.head].total() == 20
-    with pytest.raises(PublishConflict):
+    with pytest.raises(PublishConflict) as caught:
         story.table.replace(story.table.scan(base), base=base)
+    assert caught.value.place == "main.t"
     story.check()
 
 

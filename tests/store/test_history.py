@@ -252,6 +252,10 @@ def test_the_views_tell_the_same(where, make):
     assert (waiting["state"], waiting["data_snapshot"], waiting["last_action"]) == ("PENDING_INIT", None, None)
     told = one("SELECT * FROM lakemill.refresh_history")
     assert (told["from_snapshot"], told["to_snapshot"], float(told["seconds"]), told["dedup_ratio"]) == (4, 9, 2.5, 0.5)
+    assert told["sources"] == [
+        {"schema": "main", "table": "x", "table_id": 5, "from_commit": 4, "to_commit": 9, "rows": 7},
+        {"schema": "s", "table": "Y y", "table_id": 6, "from_commit": None, "to_commit": 8, "rows": None},
+    ]
     held = one("SELECT * FROM lakemill.dynamic_table_versions")
     assert (held["b_lo"], held["b_hi"], held["current"]) == (10, 10, True)
     read = one("SELECT * FROM lakemill.dynamic_table_sources WHERE table_name = 'a'")

@@ -58,7 +58,10 @@ def alter(lake: Lake, statement: Change | Rename, output: Output) -> None:
 
     table: DynamicTable | None
     if isinstance(statement, Rename):
-        table = definitions.get(lake.conn, statement.to) if dynamic.rename(lake, statement) else None
+        views = dynamic.rename(lake, statement)
+        table = None if views is None else definitions.get(lake.conn, statement.to)
+        for view in views or ():
+            output.remark(f"warning: the view {view} still reads {statement.name} → CREATE OR REPLACE VIEW {view}")
     else:
         table = dynamic.change(lake, statement)
     if table is None:

@@ -45,6 +45,8 @@ def command(
     output = given(context).output(format_)
     with given(context).lake() as lake:
         newest = lake.snapshot(last).id
+        if last is None:
+            lake.snapshot(first)
         if newest < first:
             raise BadArgument(f"--to {newest} lies before --from {first}", remedy="swap them")
         found = lake.table(table).plan_delta(first, newest)
@@ -60,7 +62,7 @@ def command(
         output.rows(["change", "count", *columns], shown, empty=f"no changes after {first} up to {newest}")
         more = bool(limit) and next(iter(rows), None) is not None
     if more:
-        output.remark(f"… and more; --limit 0 shows all, --limit {limit * 10} the first {limit * 10}")
+        output.warning(f"… and more; --limit 0 shows all, --limit {limit * 10} the first {limit * 10}")
 
 
 def _sign(weight: int, output: Output) -> tuple[str, int]:

@@ -48,11 +48,13 @@ def command(
 def create(lake: Lake, statements: Sequence[Create], output: Output, file: str | None = None) -> None:
     """Carry them out in order and print what was done, of those before one that fails too."""
     from lakemill.runtime import dynamic
+    from lakemill.runtime.statements import placed
 
     done: list[Created] = []
     try:
         for statement in statements:
-            done.append(dynamic.create(lake, statement, file))
+            with placed(statement, file):
+                done.append(dynamic.create(lake, statement, file))
             if output.format is Format.TABLE:
                 _tell(done[-1], output)
     except LakemillError as error:
@@ -67,11 +69,9 @@ def create(lake: Lake, statements: Sequence[Create], output: Output, file: str |
 
 def _tell_all(lake: Lake, done: Sequence[Created], output: Output) -> None:
     """Of warnings only those that still hold: what one statement lacked, a later one may have brought."""
-    from lakemill.core.graph import warnings
-    from lakemill.store import definitions
+    from lakemill.runtime import dynamic
 
-    still = warnings(definitions.graph(lake.conn))
-    facts = [_facts(created, [found for found in created.warnings if found in still]) for created in done]
+    facts = [_facts(one, () if one.kept else dynamic.warned(lake, one.table.name)) for one in done]
     if output.format is not Format.TABLE:
         output.rows(list(facts[0]), [list(one.values()) for one in facts])
     for found in (found for one in facts for found in one["warnings"]):

@@ -104,9 +104,7 @@ def _print(found: Described, output: Output) -> None:
     output.rows(columns, [_source(one) for one in found.sources], empty="it reads no table")
     if found.versions:
         output.text("")
-        newest = [
-            [v.commit, f"{v.b_lo} … {v.b_hi}", v.t, v.definition_version] for v in reversed(found.versions[-SHOWN:])
-        ]
+        newest = [[v.commit, f"{v.b_lo} … {v.b_hi}", v.t, v.definition_version] for v in found.versions[:SHOWN]]
         output.rows(["commit", "right for data snapshots", "at time", "definition"], newest)
     for one in found.warnings:
         output.remark(f"warning: {one.message} → {one.remedy}")

@@ -45,6 +45,9 @@ def command(
         if name is not None:
             own = definitions.get(lake.conn, parse_name(name)).name
             graph = graph.only([own, *graph.ancestors(own), *graph.dependents(own)])
+    if drawing is None and output.format is Format.CSV:
+        output.rows(["source", "table"], [[str(source), str(table)] for source, table in draw.edges(graph)])
+        return
     match wanted:
         case Drawing.JSON:
             output.format = Format.JSON

@@ -11,19 +11,19 @@ from lakemill.cli.options import FormatOption, given
 from lakemill.cli.output import Format, Output, moment, size
 
 if TYPE_CHECKING:
-    from lakemill.store.history import RefreshRecord
+    from lakemill.store.history import RefreshRecord, SourceDelta
 
 
 def command(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Only this dynamic table; all of them by default.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many; 0 for all.")] = 10,
     format_: FormatOption = None,
 ) -> None:
     """List refreshes, the newest first.
 
     Who asked, what was done and why, from which data snapshot to which, rows in and out, what was read, and how long
-    each phase took. What can't be measured is unknown. JSON also has what was read of each source.
+    each phase took. What can't be measured is unknown. Of one table, and in JSON, also what was read of each source.
 
         lakemill history
         lakemill history by_day --limit 3
@@ -32,17 +32,18 @@ def command(
     output = given(context).output(format_)
     with given(context).lake() as lake:
         found = lake.history(name, limit=limit)
-    _tell(found, output)
+    _tell(found, output, detailed=name is not None)
 
 
-def _tell(found: tuple[RefreshRecord, ...], output: Output) -> None:
-    facts = [_for_people(one) if output.format is Format.TABLE else records.fields(one) for one in found]
+def _tell(found: tuple[RefreshRecord, ...], output: Output, *, detailed: bool) -> None:
+    facts = [_for_people(one, detailed) if output.format is Format.TABLE else records.fields(one) for one in found]
     columns = list(facts[0]) if facts else ["table"]
     output.rows(columns, [list(one.values()) for one in facts], empty="no refreshes yet")
 
 
-def _for_people(record: RefreshRecord) -> dict[str, Any]:
+def _for_people(record: RefreshRecord, detailed: bool) -> dict[str, Any]:
     taken = record.seconds
+    sources = {"read": ", ".join(map(_source, record.sources)) or None} if detailed else {}
     return {
         "started": moment(record.started_at),
         "table": str(record.name),
@@ -56,8 +57,16 @@ def _for_people(record: RefreshRecord) -> dict[str, Any]:
         "jobs": _known(record.spark_jobs),
         "seconds": records.UNKNOWN if taken is None else f"{taken:.1f}",
         "phases": ", ".join(f"{name} {seconds:.2f}" for name, seconds in record.phases.items()) or records.UNKNOWN,
+        **sources,
         "why": _why(record),
     }
+
+
+def _source(one: SourceDelta) -> str:
+    """``main.orders 3 → 8: 5 rows``: the delta between two commits of the source; or the whole of it at one."""
+    if one.a is None:
+        return f"{one.name} at {one.b}"
+    return f"{one.name} {one.a} → {one.b}: {_known(one.rows)} row{'' if one.rows == 1 else 's'}"
 
 
 def _why(record: RefreshRecord) -> str | None:

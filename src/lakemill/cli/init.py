@@ -67,4 +67,5 @@ def command(
     if created.moved is not None:
         output.remark(f"{source} was left as it is; don't write through it any more: both name the same data files")
     if output.format is Format.TABLE:
-        output.remark(f'next: lakemill -C {place} sql "CREATE TABLE t AS SELECT 1 AS id"')
+        then = "tables" if created.how != "created" else 'sql "CREATE TABLE t AS SELECT 1 AS id"'
+        output.remark(f"next: lakemill -C {place} {then}")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import csv
+import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -30,11 +32,14 @@ class Output:
 
     def __init__(self, format_: Format, stream: TextIO) -> None:
         self.format, self._stream = format_, stream
+        self._results: int | None = None
+        """How many of one document were printed; None where each is a document of its own."""
 
     def rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "") -> None:
         """A result: all rows under named columns; `empty` is said to people when there is none."""
         match self.format:
             case Format.JSON:
+                self._separate()
                 self._json_rows(columns, rows)
             case Format.CSV:
                 writer = csv.writer(self._stream, lineterminator="\n")
@@ -50,6 +55,7 @@ class Output:
     def record(self, record: Mapping[str, Any]) -> None:
         """One thing with named values."""
         if self.format is Format.JSON:
+            self._separate()
             self._stream.write(json.dumps(plain(dict(record)), ensure_ascii=False, indent=2) + "\n")
         elif self.format is Format.CSV:
             self.rows(list(record), [list(record.values())])
@@ -57,6 +63,28 @@ class Output:
             width = max((len(name) for name in record), default=0)
             for name, value in record.items():
                 self._stream.write(f"{name.replace('_', ' '):<{width}}  {'' if value is None else _text(value)}\n")
+
+    def warning(self, text: str) -> None:
+        """Not part of the result either, but whoever reads that must know it, in any format."""
+        typer.echo(text, err=True)
+
+    @contextmanager
+    def several(self) -> Iterator[None]:
+        """What the body prints as JSON is one document, a list; also when the body fails after the first of it."""
+        self._results = 0
+        try:
+            yield
+            if not self._results and self.format is Format.JSON:
+                self._stream.write("[]\n")
+        finally:
+            if self._results and self.format is Format.JSON:
+                self._stream.write("]\n")
+            self._results = None
+
+    def _separate(self) -> None:
+        if self._results is not None:
+            self._stream.write(",\n" if self._results else "[\n")
+            self._results += 1
 
     def text(self, text: str) -> None:
         self._stream.write(text + "\n")
@@ -68,7 +96,7 @@ class Output:
 
     def _json_rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         # by hand, so that a large result is never held in memory as text
-        first = True
+        first, columns = True, distinct(columns)
         for row in rows:
             record = dict(zip(columns, (plain(cell) for cell in row), strict=True))
             self._stream.write(("[\n  " if first else ",\n  ") + json.dumps(record, ensure_ascii=False))
@@ -103,6 +131,19 @@ def plain(value: Any) -> Any:
         case list() | tuple():
             return [plain(inner) for inner in value]
     return _text(value)
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Names of an object's keys: of those that occur twice, the later ones get a number, as in DuckDB: x, x_1."""
+    found: list[str] = []
+    for place, name in enumerate(names):
+        free = name
+        for number in itertools.count(1):
+            if free not in found and (free == name or free not in names[place:]):
+                break
+            free = f"{name}_{number}"
+        found.append(free)
+    return found
 
 
 def size(count: int | None) -> str | None:

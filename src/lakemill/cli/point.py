@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +14,12 @@ from lakemill.cli.output import Format
 def command(
     context: typer.Context,
     names: NamesArgument = None,
-    sql: Annotated[bool, typer.Option("--sql", help="Print views for one stock DuckDB session instead.")] = False,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="Print what one stock DuckDB session needs to read them instead.")
+    ] = False,
+    secrets: Annotated[
+        bool, typer.Option("--show-secrets", help="With --sql: with passwords and keys, so that it works as it is.")
+    ] = False,
     minutes: Annotated[int, typer.Option("--minutes", min=1, help="For how long its snapshots are kept.")] = 60,
     format_: FormatOption = None,
 ) -> None:
@@ -24,19 +29,27 @@ def command(
     tables may be named too.
 
         lakemill point orders by_day by_customer
-        (lakemill attach; lakemill point orders by_day --sql) > session.sql
+        duckdb -init <(lakemill point orders by_day --sql --show-secrets)
     """
+    from lakemill.runtime.attach import attach_script
     from lakemill.runtime.point import point
 
     output = given(context).output(format_)
     with given(context).lake() as lake:
         found = point(lake, some_names(names, "point"), timedelta(minutes=minutes))
-    if sql:
-        output.text(found.sql)
-        return
-    rows = [(str(table.name), "dynamic" if table.dynamic else "base", table.snapshot) for table in found.tables]
+        if sql:
+            attached = attach_script(lake, read_only=True, secrets=secrets)
+            output.text("\n".join([*(f"{statement};" for statement in attached), found.sql]))
+            return
+    columns = ["table", "kind", "snapshot"]
+    rows: list[list[Any]] = [
+        [str(table.name), "dynamic" if table.dynamic else "base", table.snapshot] for table in found.tables
+    ]
     if output.format is Format.TABLE:
         output.text(
             f"data snapshot {found.b} of {found.time:%Y-%m-%d %H:%M:%S}, kept until {found.pinned_until:%H:%M:%S}"
         )
-    output.rows(["table", "kind", "snapshot"], rows)
+    else:
+        columns += ["data_snapshot", "data_time", "pinned_until"]
+        rows = [[*row, found.b, found.time, found.pinned_until] for row in rows]
+    output.rows(columns, rows)

@@ -25,6 +25,7 @@ from lakemill.core import schema
 from lakemill.lake.scan import Recorded
 from lakemill.settings import ENV_PREFIX, Settings
 from lakemill.store.migrate import migrations
+from lakemill.telemetry import metrics
 
 NOTE = "<!-- Written by `make docs` from the code; edit the code instead. -->\n"
 
@@ -38,6 +39,7 @@ def pages() -> Mapping[str, str]:
         "errors.md": errors_page(),
         "types.md": types_page(),
         "metadata.md": metadata_page(),
+        "metrics.md": metrics.reference(),
     }
 
 
@@ -79,7 +81,10 @@ def python_page() -> str:
     from lakemill.lake.publish import Published
     from lakemill.runtime import open as runtime
     from lakemill.runtime.dynamic import Created
-    from lakemill.runtime.show import Shown
+    from lakemill.runtime.explain import Explained
+    from lakemill.runtime.point import Placed, Point
+    from lakemill.runtime.show import Described, Shown
+    from lakemill.runtime.verify import Verified
     from lakemill.store.definitions import DynamicTable
     from lakemill.store.history import RefreshRecord
 
@@ -91,7 +96,20 @@ def python_page() -> str:
         "([errors.md](errors.md)). A lake is a context manager, and is used from one thread at a time.\n",
         _member("lakemill.open", runtime.open),
     ]
-    for owner in (runtime.Lake, runtime.Table, Recorded, Published, Created, RefreshRecord, Shown, DynamicTable):
+    read = (
+        Recorded,
+        Published,
+        Created,
+        RefreshRecord,
+        Shown,
+        Described,
+        DynamicTable,
+        Explained,
+        Verified,
+        Point,
+        Placed,
+    )
+    for owner in (runtime.Lake, runtime.Table, *read):
         about = inspect.getdoc(owner) or ""
         about = "" if about.startswith(f"{owner.__name__}(") else about.replace("``", "`") + "\n"  # made by dataclass
         parts.append(f"## {owner.__name__}\n\n{about}")
@@ -290,6 +308,8 @@ MEANINGS: Mapping[str, str] = {
     "ENGINE_LOST": "Spark or DuckDB did not start, or died.",
     "FOREIGN_LOCK": "Another program holds what is needed.",
     "PUBLISH_TIMED_OUT": "A publish took longer than its timeouts allow; nothing was published.",
+    "REFRESH_TIMED_OUT": "A scheduled refresh took longer than service.refresh_timeout; nothing was published.",
+    "STOPPED": "A worker was told to stop before the refresh had ended; nothing was published.",
     "OUTCOME_UNKNOWN": "The connection broke at COMMIT; it may or may not have happened.",
     "INTERNAL_ERROR": "A mistake of Lakemill's own.",
 }

@@ -9,7 +9,9 @@ from lakemill.cli.options import given
 
 
 def command(context: typer.Context, port: serving.PortOption = None) -> None:
-    """Decide what is due, for workers elsewhere to do. Several may run: one leads, the others stand by.
+    """Decide what is due, for workers elsewhere to do.
+
+    Several may run: one leads, the others stand by, and take over when it is gone.
 
     lakemill scheduler
     lakemill scheduler --port 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from lakemill.lake.duck import Connection
     from lakemill.runtime.open import Lake
 
-BATCH = 10_000
 _PICTURE = re.compile(r"LINE (\d+): (.*)\n( *)\^")
 
 
@@ -50,6 +50,9 @@ def command(
         lakemill sql --at 1 "SELECT count(*) FROM t"
         lakemill sql -f report.sql
 
+    In JSON, one statement gives a list of rows, and a script of several gives a list of such lists, one for each
+    statement that answers. Times, dates and intervals are printed as DuckDB prints them.
+
     It also takes statements about dynamic tables: CREATE, ALTER, DROP, DESCRIBE DYNAMIC TABLE, SHOW DYNAMIC TABLES and
     EXPLAIN REFRESH. They can't be part of a transaction, so a script with one is run statement by statement.
 
@@ -63,7 +66,8 @@ def command(
         raise BadArgument("statements about dynamic tables have no --at", place="--at", remedy="leave --at out")
     with given(context).lake() as lake:
         if ours is not None:
-            _run_each(lake, ours, script, output)
+            with output.several() if len(ours) > 1 else nullcontext():
+                _run_each(lake, ours, script, output)
             return
         if at is None:
             _run(lake.duck, script, output, each=each)
@@ -94,6 +98,7 @@ def _run_each(lake: Lake, statements: list[Statement], script: Script, output: O
     from lakemill.core.statement import PlainSql
 
     lake.duck.execute("SET python_enable_replacements = false")
+    lake.duck.execute("SET arrow_lossless_conversion = true")
     kinds = [_kind(lake.duck, script, one) if isinstance(one, PlainSql) else "" for one in statements]
     if "TRANSACTION" in kinds:
         raise BadStatement(
@@ -105,7 +110,7 @@ def _run_each(lake: Lake, statements: list[Statement], script: Script, output: O
         if isinstance(statement, PlainSql):
             with _placed(script, statement.at.offset, _done_before(number, own=False)):
                 lake.duck.execute(statement.text)
-                _show(output, kind, _columns(lake.duck), _batches(lake.duck))
+                _show(output, kind, _columns(lake.duck), _rows(lake.duck))
             continue
         try:
             carry_out(lake, statement, output, script.name)
@@ -124,37 +129,70 @@ def _kind(duck: Connection, script: Script, statement: PlainSql) -> str:
 # ---------------------------------------------------------------- all of it DuckDB's
 def _run(duck: Connection, script: Script, output: Output, *, each: bool) -> None:
     duck.execute("SET python_enable_replacements = false")  # a table `output` is no variable of this program
+    duck.execute("SET arrow_lossless_conversion = true")
     statements = list(_statements(duck, script))
     if not statements:
         raise BadArgument("there is no statement to run", remedy="see `lakemill sql --help`")
-    own = any(kind == "TRANSACTION" for _, _, kind in statements)
+    theirs = [kind for _, _, kind, added in statements if not (added and kind in ("TRANSACTION", "CREATE"))]
+    with output.several() if len(theirs) > 1 else nullcontext():
+        _run_all(duck, script, statements, output, each=each)
+
+
+def _run_all(
+    duck: Connection, script: Script, statements: list[tuple[int, Any, str, bool]], output: Output, *, each: bool
+) -> None:
+    own = any(kind == "TRANSACTION" and not added for _, _, kind, added in statements)
     as_one = len(statements) > 1 and not each and not own
     shown = []
     if as_one:
         duck.execute("BEGIN")
-    for number, (offset, statement, kind) in enumerate(statements):
+    for number, (offset, statement, kind, added) in enumerate(statements):
+        if as_one and kind == "TRANSACTION":
+            continue  # DuckDB puts some PIVOTs into a transaction; ours is around it
         with _placed(script, offset, "" if as_one else _done_before(number, own)):
             duck.execute(statement)
+            if added and kind == "CREATE":
+                continue
             if as_one:
                 shown.append((kind, *_fetched(duck)))  # nobody sees a result of what may yet be undone
             else:
-                _show(output, kind, _columns(duck), _batches(duck))
+                _show(output, kind, _columns(duck), _rows(duck))
     if as_one:
         with _placed(script, 0):
             duck.execute("COMMIT")
         for kind, columns, rows in shown:
             _show(output, kind, columns, iter(rows))
+    if own and _undone(duck):
+        raise BadStatement(
+            "the script ends inside a transaction, and what it did there is undone", remedy="end it with COMMIT"
+        )
 
 
-def _statements(duck: Connection, script: Script) -> Iterator[tuple[int, str, str]]:
+def _undone(duck: Connection) -> bool:
+    """End a transaction that is still open; whether there was one."""
+    from lakemill.lake.duck import DuckError
+
+    try:
+        duck.execute("ROLLBACK")
+    except DuckError:
+        return False
+    return True
+
+
+def _statements(duck: Connection, script: Script) -> Iterator[tuple[int, Any, str, bool]]:
+    """Where each begins, the statement, its kind, and whether DuckDB added it: it makes several of a PIVOT.
+
+    Their texts are not the user's, so that such a script is run as it was parsed, at the price of places in errors.
+    """
     with _placed(script, 0):
         found = duck.extract_statements(script.text)
     position = 0
+    parsed = any(not statement.query for statement in found)
     for statement in found:
         query = statement.query.strip()
         offset = max(script.text.find(query, position), position)
         position = offset + len(query)
-        yield offset, query, statement.type.name
+        yield offset, statement if parsed else query, statement.type.name, not query
 
 
 class _placed:  # noqa: N801 - reads as a verb
@@ -203,13 +241,14 @@ def _columns(duck: Connection) -> list[str]:
     return [column[0] for column in duck.description or []]
 
 
-def _batches(duck: Connection) -> Iterator[Sequence[Any]]:
-    while rows := duck.fetchmany(BATCH):
-        yield from rows
+def _rows(duck: Connection) -> Iterator[Sequence[Any]]:
+    from lakemill.lake.spelling import spelled
+
+    return spelled(duck)
 
 
 def _fetched(duck: Connection) -> tuple[list[str], list[Sequence[Any]]]:
-    return _columns(duck), list(_batches(duck)) if duck.description else []
+    return _columns(duck), list(_rows(duck)) if duck.description else []
 
 
 def _show(output: Output, kind: str, columns: list[str], rows: Iterator[Sequence[Any]]) -> None:

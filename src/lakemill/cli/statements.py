@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 
 def carry_out(lake: Lake, statement: Own, output: Output, file: str | None = None) -> None:
+    from lakemill.runtime.statements import placed
+
+    with placed(statement, file):
+        _carried_out(lake, statement, output, file)
+
+
+def _carried_out(lake: Lake, statement: Own, output: Output, file: str | None) -> None:
     from lakemill.core import statement as own
 
     match statement:

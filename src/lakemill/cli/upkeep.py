@@ -127,7 +127,8 @@ def _moment(text: str) -> datetime | timedelta:
 def _tell(output: Output, *reports: UpkeepReport) -> None:
     done = [item for report in reports for item in report.done]
     kept = [item for report in reports for item in report.kept]
-    removed, freed = sum(r.files_removed for r in reports), sum(r.bytes_removed for r in reports)
+    removed, sizes = sum(r.files_removed for r in reports), [r.bytes_removed for r in reports]
+    freed = None if None in sizes else sum(filter(None, sizes))
     scheduled = sum(r.files_scheduled for r in reports)
     dry_run = any(report.dry_run for report in reports)
     if output.format is Format.JSON:
@@ -141,7 +142,7 @@ def _tell(output: Output, *reports: UpkeepReport) -> None:
     verb = "would be done" if dry_run else "done"
     items = [[verb, item.what, item.why] for item in done] + [["kept", item.what, item.why] for item in kept]
     shown = items if output.format is Format.CSV else items[:SHOWN]
-    output.rows(["", "what", "why"], shown, empty="nothing to do")
+    output.rows(["outcome" if output.format is Format.CSV else "", "what", "why"], shown, empty="nothing to do")
     if len(shown) < len(items):
         output.remark(f"… and {len(items) - len(shown)} more; --format json lists all")
     told = [f"{removed} files removed" if removed else "", f"{size(freed)} freed" if freed else ""]

@@ -63,6 +63,9 @@ def _facts(one: Validation) -> dict[str, Any]:
     definition, analysis = one.definition, one.analysis
     known = {key: known for key, known in PROPERTIES.items() if known.field}
     values = {key: getattr(definition, known[key].field) for key in known} if definition else {}
+    properties = {key: None if value is None else known[key].show(value) for key, value in values.items()}
+    if definition:
+        properties["PARTITION BY"] = f"({', '.join(definition.partition_by)})" if definition.partition_by else None
     errors = []
     if one.error is not None:
         errors.append(
@@ -84,7 +87,7 @@ def _facts(one: Validation) -> dict[str, Any]:
         "group_by_columns": list(one.keys),
         "columns": [{"name": c.name, "type": c.type} for c in analysis.resolved.columns] if analysis else [],
         "dependencies": [str(name) for name in one.suppliers],
-        "properties": {key: None if value is None else known[key].show(value) for key, value in values.items()},
+        "properties": properties,
         "warnings": [{"message": warned.message, "remedy": warned.remedy} for warned in one.warned],
         "errors": errors,
         "checks": [

@@ -173,6 +173,8 @@ class FilesUnchanged:
 class NameFree:
     schema_id: int
     name: str
+    own: int | None = None
+    """The table that may have the name already, in other letters."""
 
 
 @dataclass(frozen=True, slots=True)

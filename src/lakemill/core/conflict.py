@@ -41,6 +41,8 @@ _HURTS: Mapping[Purpose, frozenset[str]] = {
     Purpose.GENERATION: INSERTS | DELETES | FLUSHES | SHAPES,
 }
 
+_TOLD = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -78,6 +80,8 @@ def conflicts(intent: Intent, facts: Facts) -> tuple[Conflict, ...]:
     for requirement in (*intent.requirements, *_implied_names(intent)):
         if isinstance(requirement, NameFree | NameHeldBy):
             holders = facts.names.get((requirement.schema_id, requirement.name.lower()), ())
+            if isinstance(requirement, NameFree):
+                holders = tuple(holder for holder in holders if holder != requirement.own)
             wanted = (requirement.table_id,) if isinstance(requirement, NameHeldBy) else ()
             if holders != wanted:
                 found.append(Conflict(_name_reason(requirement.name, holders, wanted), takes_name=True))
@@ -93,8 +97,10 @@ def _implied_names(intent: Intent) -> list[NameFree | NameHeldBy]:
     for update in intent.updates:
         if isinstance(update, SwapGeneration) and update.old_table_id is not None:
             implied.append(NameHeldBy(update.schema_id, update.name, update.old_table_id))
-        elif isinstance(update, SwapGeneration | RenameTable):
+        elif isinstance(update, SwapGeneration):
             implied.append(NameFree(update.schema_id, update.name))
+        elif isinstance(update, RenameTable):
+            implied.append(NameFree(update.schema_id, update.name, update.table_id))
     return implied
 
 
@@ -147,7 +153,8 @@ def _label_violations(table_id: int, base: int, purpose: Purpose, facts: Facts) 
         kinds = kinds_for(parse_changes(text), table_id) & _HURTS[purpose]
         if kinds:
             reasons.append(f"table {table_id} was changed at snapshot {snapshot} ({', '.join(sorted(kinds))})")
-    return reasons
+    more = len(reasons) - _TOLD
+    return [*reasons[:_TOLD], f"and at {more} snapshots more"] if more > 1 else reasons
 
 
 def shapes(columns: Sequence[Column]) -> tuple[Any, ...]:

@@ -55,8 +55,8 @@ def draw_json(graph: Graph) -> dict[str, Any]:
                 "component": component[name],
             }
         )
-    edges = [{"from": str(source), "to": str(name)} for source, name in _edges(graph)]
-    return {"tables": tables, "edges": edges}
+    drawn = [{"from": str(source), "to": str(name)} for source, name in edges(graph)]
+    return {"tables": tables, "edges": drawn}
 
 
 def draw_mermaid(graph: Graph) -> str:
@@ -66,7 +66,7 @@ def draw_mermaid(graph: Graph) -> str:
     for name, node_id in ids.items():
         label = _escaped(labels[name])
         lines.append(f'  {node_id}["{label}"]' if name in graph.nodes else f'  {node_id}[("{label}")]')
-    lines += [f"  {ids[source]} --> {ids[name]}" for source, name in _edges(graph)]
+    lines += [f"  {ids[source]} --> {ids[name]}" for source, name in edges(graph)]
     return "\n".join(lines)
 
 
@@ -74,7 +74,8 @@ def _bases(graph: Graph) -> list[QualifiedName]:
     return sorted(graph.readers.keys() - graph.nodes.keys())
 
 
-def _edges(graph: Graph) -> Iterator[tuple[QualifiedName, QualifiedName]]:
+def edges(graph: Graph) -> Iterator[tuple[QualifiedName, QualifiedName]]:
+    """A source, and the dynamic table that reads it."""
     for name, node in graph.nodes.items():
         for source in dict.fromkeys(node.sources):
             yield source, name

@@ -7,12 +7,17 @@ extension's: ``k=1/year=2020/bucket=3``, values percent-encoded. Only texts are 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from lakemill.core.names import fold
 from lakemill.core.schema import Column
-from lakemill.errors import UnsupportedLake
+from lakemill.errors import BadStatement, UnsupportedLake
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _BUCKET = re.compile(r"bucket\((\d+)\)")
@@ -50,6 +55,56 @@ def build_spec(partition_id: int, keys: Sequence[tuple[int, str]], columns: Sequ
             )
         built.append(PartitionKey(by_id[column_id], word))
     return PartitionSpec(partition_id, tuple(built))
+
+
+def check_keys(keys: Sequence[str], columns: Mapping[str, str], place: str | None = None) -> None:
+    """What PARTITION BY may say of these columns, with their DuckDB types; anything else is refused."""
+    for key in keys:
+        transform, name = _read_key(key)
+        if transform is None:
+            raise BadStatement(
+                f"{key} is no partition key",
+                remedy="write a column, year(c), month(c), day(c), hour(c) or bucket(n, c)",
+                place=place,
+            )
+        type_ = next((type_ for known, type_ in columns.items() if fold(known) == fold(name)), None)
+        if type_ is None:
+            raise BadStatement(
+                f"PARTITION BY names {name}, which is no column of the table",
+                remedy=f"its columns are {', '.join(columns)}",
+                place=place,
+            )
+        fits = {"identity": _NOT_BY_VALUE, "bucket": _NOT_IN_BUCKETS}.get(transform)
+        if not (_IN_TIME.match(type_) if fits is None else not fits.search(type_)):
+            raise BadStatement(
+                f"{name} is {type_}: a table can't be partitioned by {key}",
+                remedy="choose another column, or cast it in the query",
+                place=place,
+            )
+
+
+_IN_TIME = re.compile("DATE|TIMESTAMP")
+_NOT_BY_VALUE = re.compile(r"FLOAT|DOUBLE|BLOB|INTERVAL|STRUCT|\[")
+_NOT_IN_BUCKETS = re.compile(r"DECIMAL|^TIME\b|INTERVAL|STRUCT|\[")
+"""Types whose values Spark does not write, or hash, as DuckDB does."""
+
+
+def _read_key(key: str) -> tuple[str | None, str]:
+    """Transform and column of a key as it was written; None where it is something else."""
+    try:
+        found = sqlglot.parse_one(key, dialect="duckdb")
+    except SqlglotError:
+        return None, ""
+    if isinstance(found, exp.Column):
+        return (None if found.table else "identity"), found.name
+    if not isinstance(found, exp.Func):
+        return None, ""
+    word = found.name.lower() if isinstance(found, exp.Anonymous) else found.key
+    given = found.expressions if isinstance(found, exp.Anonymous) else [found.this]
+    numbers = [one for one in given[:-1] if one.is_int]
+    known = (word in _PARTS_OF_TIME and len(given) == 1) or (word == "bucket" and len(given) - 1 == len(numbers) == 1)
+    plain = known and isinstance(given[-1], exp.Column) and not given[-1].table
+    return (word, given[-1].name) if plain else (None, "")
 
 
 def key_names(spec: PartitionSpec) -> tuple[str, ...]:

@@ -70,11 +70,13 @@ _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?")
 
 def conditions(where: str | None, columns: Sequence[Column]) -> tuple[Condition, ...]:
     """The conjuncts that file statistics can test."""
-    if not where:
+    if where is None:
         return ()
+    if not where.strip():
+        raise BadArgument("the condition is empty", remedy="write one, or leave `where` out for all rows")
     try:
         tree = sqlglot.parse_one(where, dialect="spark", into=exp.Condition)
-    except sqlglot.errors.ParseError as error:
+    except sqlglot.errors.SqlglotError as error:
         raise BadArgument(f"the condition does not parse: {str(error).splitlines()[0]}", place=where) from error
     by_name = {column.name.lower(): column for column in columns if not column.nested}
     found = []

@@ -40,6 +40,7 @@ from lakemill.core.algebra import (
     union_all,
     used,
 )
+from lakemill.core.aliases import aliased
 from lakemill.core.clock import volatile, with_parameter
 from lakemill.core.expressions import (
     aggregates_in,
@@ -391,7 +392,7 @@ class Block:
 
 def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) -> exp.Query:
     """A query in DuckDB's SQL, its names resolved and its stars expanded; schema → table → column → type."""
-    parsed = merged(spelled(sqlglot.parse_one(text, dialect="duckdb")))
+    parsed = merged(aliased(spelled(sqlglot.parse_one(text, dialect="duckdb"))))
     known: dict[str, object] = {name: dict(tables) for name, tables in schema.items()}
     found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
     return cast("exp.Query", found)

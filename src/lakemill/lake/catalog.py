@@ -7,6 +7,7 @@ The queries stand in ``store/sql/catalog.sql``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +21,9 @@ from lakemill.core.prune import Condition
 from lakemill.core.scan import DataFile, DeleteFile, InlinedDelete, InlinedRows, Snapshot, TableAt, View
 from lakemill.core.schema import Column, NameMap, build_columns, build_name_map
 from lakemill.core.timing import Labels, WrittenBy
-from lakemill.errors import NoLake, SnapshotGone, UnknownSnapshot, UnknownTable, UnsupportedLake
+from lakemill.errors import CatalogInconsistent, NoLake, SnapshotGone, UnknownSnapshot, UnknownTable, UnsupportedLake
 from lakemill.lake.pruning import excluded_files
+from lakemill.store.db import reason
 from lakemill.store.queries import load_queries
 
 FORMAT = "1.0"
@@ -31,10 +33,21 @@ QUERIES = load_queries("catalog")
 @contextmanager
 def reading(conn: psycopg.Connection[Any], schema: str = "public") -> Iterator[Catalog]:
     """One REPEATABLE READ transaction over the catalog in this schema."""
-    with conn.transaction():
-        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        conn.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
-        yield Catalog(conn)
+    try:
+        with conn.transaction():
+            conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            conn.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(schema)))
+            yield Catalog(conn)
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn) as error:
+        raise incomplete(error) from error
+
+
+def incomplete(error: Exception) -> CatalogInconsistent:
+    """What it means that a table or a column of the catalog is not there."""
+    told = reason(error).partition("; LINE")[0]
+    return CatalogInconsistent(
+        f"the catalog is not complete: {told}", remedy="restore the PostgreSQL database from a backup"
+    )
 
 
 class Catalog:
@@ -47,9 +60,13 @@ class Catalog:
         except psycopg.errors.UndefinedTable as error:
             raise NoLake("this database holds no DuckLake catalog") from error
         if found.get("version") != FORMAT:
+            version = str(found.get("version"))
+            newer = re.match(r"[1-9]", version)
             raise UnsupportedLake(
-                f"the lake has DuckLake format {found.get('version')}, Lakemill reads and writes {FORMAT}",
-                remedy=f"attach it once with a DuckDB whose ducklake extension migrates it to {FORMAT}",
+                f"the lake has DuckLake format {version}, Lakemill reads and writes {FORMAT}",
+                remedy="use a Lakemill that knows this format"
+                if newer
+                else f"attach it once with a DuckDB whose ducklake extension migrates it to {FORMAT}",
             )
         path: str = found["data_path"]
         # A lake made with a relative path means the folder its maker worked in; ours is the best guess there is.

@@ -74,6 +74,14 @@ _MEANINGS = (
 )
 
 
+def explain_spark(text: str) -> LakemillError | None:
+    """The same for what Spark told, where S3 is behind it."""
+    if "awssdk" not in text and "fs.s3a" not in text:
+        return None
+    bucket = re.search(r"s3a?://[^/\s'`:,]+", text)
+    return explain(text, bucket[0].replace("s3a://", "s3://") if bucket else "the lake's data path")
+
+
 def explain(text: str, place: str) -> LakemillError:
     """The error of our tree that this text means, in one line; `place` is the path it is about."""
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("at "))  # Java's stack

@@ -8,7 +8,7 @@ its types. A query in Spark's own SQL is asked of Spark instead. Nothing is writ
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -21,7 +21,7 @@ from lakemill.core.clock import uses_clock, with_parameter
 from lakemill.core.definition import Definition, Dialect, RefreshMode
 from lakemill.core.graph import Node as GraphNode
 from lakemill.core.graph import build_graph
-from lakemill.core.names import QualifiedName, fold, quote
+from lakemill.core.names import QualifiedName, fold
 from lakemill.core.plan import Reason, ResolvedMode, Shape, obstacle, resolve
 from lakemill.core.position import START, Position
 from lakemill.core.query import build, qualified
@@ -29,11 +29,11 @@ from lakemill.core.references import tables as named_tables
 from lakemill.core.schema import duck_type
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.state import keep
-from lakemill.errors import BadStatement, Cycle, NotIncrementable, SqlFailed, UnknownTable, UnsupportedType
-from lakemill.lake import duck
+from lakemill.errors import BadStatement, Cycle, NotIncrementable, UnknownTable
+from lakemill.runtime.binding import described, named_columns
 from lakemill.spark import analysis
 from lakemill.store import definitions
-from lakemill.store.definitions import DynamicTable, OutputColumn, Resolved, Source, SourceKind
+from lakemill.store.definitions import DynamicTable, Resolved, Source, SourceKind
 
 if TYPE_CHECKING:
     from lakemill.lake.catalog import Catalog
@@ -43,7 +43,7 @@ Types = dict[str, dict[str, str]]
 """Columns with their DuckDB types, by ``schema.table``; all names folded."""
 _DEEPEST_VIEW = 32
 _NO_ONE_ANSWER = frozenset({"LIMIT_WITHOUT_ORDER", "DISTINCT_ON"})
-_PICTURE = re.compile(r"LINE (\d+): (.*)\n( *)\^")
+_NO_COLUMN = re.compile("(?:Column '|Unknown column: )([^']+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,29 @@ class Analysis:
     types: Types
 
 
-def analyse(lake: Lake, definition: Definition, at: Position = START, file: str | None = None) -> Analysis:
-    """What a definition means on the lake as it is now; ``at`` is where its query stands, for errors."""
+def analyse(
+    lake: Lake,
+    definition: Definition,
+    at: Position = START,
+    file: str | None = None,
+    listed_at: Position | None = None,
+) -> Analysis:
+    """What a definition means on the lake as it is now; its query and its column list stand here, for errors."""
+    listed_at = listed_at or at
     if definition.dialect is Dialect.SPARK:
-        return _analyse_spark(lake, definition, at, file)
+        return _analyse_spark(lake, definition, at, file, listed_at=listed_at)
     parsed = parse_query(definition.query, at, file)
     with lake.catalog() as catalog:
         found = _Lookup(lake, catalog, definition, at, file)
         query = found.expanded(parsed)
-        output = _output(lake, definition, found, at, file)
+        views = [(view.name, *found.view_texts[view.name]) for view in found.views]
+        named, typed = described(
+            lake, definition.query, {s.name: found.types[s.key] for s in found.tables}, views, at, file
+        )
+        output = named_columns(definition, named, typed, at, file, listed_at)
         sources, types = found.tables, found.types
-    text = query.sql("duckdb") if found.views else definition.query  # positions hold only in what was written
+    text = query.sql("duckdb") if found.views else definition.query
+    written = "" if found.views else text  # positions hold only in what was written
     by_schema: dict[str, dict[str, Mapping[str, str]]] = {}
     for source in sources:
         schema, name = source.name.key
@@ -75,9 +87,9 @@ def analyse(lake: Lake, definition: Definition, at: Position = START, file: str 
     try:
         full = qualified(text, by_schema)
     except SqlglotError as error:
-        raise BadStatement(f"the query can't be taken apart: {_first_line(error)}", place=at.place(file)) from error
-    shape = shape_of(full, sources, types, at, file)
-    dialect.check(full, types, text="" if found.views else text, at=at, file=file)
+        raise _unresolved(error, written, at, file) from error
+    shape = shape_of(full, sources, types, at, file, written)
+    dialect.check(full, types, text=written, at=at, file=file)
     if not isinstance(shape, NotIncremental):
         shape = keep(shape, [types[source.key] for source in sources])
     mode = _resolved(definition, shape, at, file)
@@ -85,12 +97,17 @@ def analyse(lake: Lake, definition: Definition, at: Position = START, file: str 
     resolved = Resolved(full.sql("duckdb"), mode.mode, _told(mode.reason), output, clocked)
     used = _mentioned(full, sources, types)
     narrowed = tuple(replace(source, columns=names) for source, names in zip(sources, used, strict=True))
-    _refuse_cycle(lake, definition, narrowed)
+    _refuse_cycle(lake, definition, narrowed, at.place(file))
     return Analysis(definition, resolved, mode, shape, (*narrowed, *found.views), types)
 
 
 def _analyse_spark(
-    lake: Lake, definition: Definition, at: Position, file: str | None, before: tuple[Source, ...] = ()
+    lake: Lake,
+    definition: Definition,
+    at: Position,
+    file: str | None,
+    before: tuple[Source, ...] = (),
+    listed_at: Position = START,
 ) -> Analysis:
     """The same for Spark's own SQL, whose types are Spark's; ``before``: what it read when it was declared."""
     parsed = parse_query(definition.query, at, file, Dialect.SPARK)
@@ -104,12 +121,14 @@ def _analyse_spark(
         types = {key: {n: type_ for n, type_ in own.items() if n in known.get(key, own)} for key, own in types.items()}
     narrowed = tuple(replace(source, columns=query.uses(types[source.key])) for source in sources)
     used = {source.key: {name: types[source.key][name] for name in source.columns} for source in narrowed}
-    described = analysis.described(lake.spark, query, used, at, file)
-    output = _named_columns(definition, [name for name, _ in described], [type_ for _, type_ in described], at, file)
+    answer = analysis.described(lake.spark, query, used, at, file)
+    output = named_columns(
+        definition, [name for name, _ in answer], [type_ for _, type_ in answer], at, file, listed_at
+    )
     mode = _resolved(definition, sparksql.NO_DELTAS, at, file)
     clocked = query.clocked or _clocked_suppliers(lake, sources)
     resolved = Resolved(definition.query, mode.mode, _told(mode.reason), output, clocked)
-    _refuse_cycle(lake, definition, narrowed)
+    _refuse_cycle(lake, definition, narrowed, at.place(file))
     return Analysis(definition, resolved, mode, sparksql.NO_DELTAS, narrowed, types)
 
 
@@ -137,9 +156,14 @@ def analyse_again(lake: Lake, table: DynamicTable, definition: Definition | None
 
 
 def shape_of(
-    query: exp.Query, sources: tuple[Source, ...], types: Types, at: Position = START, file: str | None = None
+    query: exp.Query,
+    sources: tuple[Source, ...],
+    types: Types,
+    at: Position = START,
+    file: str | None = None,
+    text: str = "",
 ) -> Shape:
-    """The tree of a qualified query, or why it has none."""
+    """The tree of a qualified query, or why it has none; ``text``: as it was written, where places in it are known."""
     names = [source.key for source in sources]
     try:
         return build(query, {name: i for i, name in enumerate(names)}, {name: list(types[name]) for name in names})
@@ -155,8 +179,14 @@ def shape_of(
         raise BadStatement(
             f"{found} answers anew at every call, so no table can be kept equal to it",
             remedy="leave it out; now() and current_date are welcome",
-            place=at.place(file),
+            place=_within(at, text, found.place).place(file),
         ) from None
+
+
+def _within(at: Position, text: str, found: exp.Expr) -> Position:
+    """Where a part of the query stands, as far as that is known; else where the query begins."""
+    offsets = [int(one.meta["start"]) for one in found.walk() if "start" in one.meta]
+    return at.within(text, min(offsets)) if text and offsets else at
 
 
 # ---------------------------------------------------------------- reading the text
@@ -167,10 +197,12 @@ def parse_query(text: str, at: Position, file: str | None, dialect: Dialect = Di
         first = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
         lines = text.split("\n")
         line, column = int(first.get("line") or 1), int(first.get("col") or 1)
-        offset = sum(len(one) + 1 for one in lines[: line - 1]) + column - 1
-        place = at.within(text, min(offset, len(text))).place(file)
+        offset = sum(len(one) + 1 for one in lines[: line - 1]) + column  # where the word ends
+        begins = max(offset - len(first.get("highlight") or " "), 0)
+        place = at.within(text, min(begins, len(text))).place(file)
         told = first.get("description") or _first_line(error)
-        raise BadStatement(f"the query can't be read: {told}", place=place) from error
+        remedy = "correct what stands there, or just before it"
+        raise BadStatement(f"the query can't be read: {told}", remedy=remedy, place=place) from error
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise BadStatement("a dynamic table needs one SELECT", place=at.place(file))
     for token in sqlglot.tokenize(text, dialect="duckdb") if dialect is Dialect.DUCKDB else ():
@@ -186,7 +218,7 @@ def parse_query(text: str, at: Position, file: str | None, dialect: Dialect = Di
             raise BadStatement(
                 f"{table.name} is read AT a version: a definition can't travel in time",
                 remedy="leave AT out; the data snapshot decides",
-                place=at.place(file),
+                place=_within(at, text, table.this).place(file),
             )
     return found[0]
 
@@ -200,6 +232,8 @@ class _Lookup:
         self._known: dict[QualifiedName, Source] = {}
         self.types: Types = {}
         self.view_texts: dict[QualifiedName, tuple[str, str]] = {}
+        self._inside: list[tuple[QualifiedName, str]] = []
+        """The views that are being expanded, and the place of the first in the query's own text."""
 
     @property
     def tables(self) -> tuple[Source, ...]:
@@ -217,7 +251,9 @@ class _Lookup:
             source = self._source(name, table)
             if source.kind is SourceKind.VIEW:
                 text, aliases = self.view_texts[name]
+                self._inside.append((source.name, self._place(table)))
                 inner = self.expanded(cast("exp.Query", sqlglot.parse_one(text, dialect="duckdb")), depth + 1)
+                self._inside.pop()
                 names = [exp.to_identifier(alias, quoted=True) for alias in _aliases(aliases)]
                 alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True), columns=names)
                 subquery = exp.Subquery(this=inner, alias=alias, joins=table.args.get("joins"))
@@ -260,11 +296,17 @@ class _Lookup:
         try:
             found = self.catalog.table(name.schema, name.name, self._head)
         except UnknownTable:
-            raise UnknownTable(f"there is no table or view {name}", place=self._place(table)) from None
+            told, cure = f"there is no table or view {name}", None
+            if self._inside:
+                reader = self._inside[-1][0]
+                told, cure = f"{told}, which the view {reader} reads", f"CREATE OR REPLACE VIEW {reader} without it"
+            raise UnknownTable(told, remedy=cure, place=self._place(table)) from None
         self.types[key] = {fold(column.name): duck_type(column) for column in found.columns}
         return Source(SourceKind.TABLE, QualifiedName(found.schema, found.name), (), table_id=found.id)
 
     def _place(self, found: exp.Expr) -> str:
+        if self._inside:
+            return self._inside[0][1]
         where = found.this if isinstance(found.this, exp.Identifier) else found
         offset = where.meta.get("start") if where.meta else None
         return (self.at if offset is None else self.at.within(self.definition.query, int(offset))).place(self.file)
@@ -275,70 +317,17 @@ def _aliases(text: str) -> list[str]:
     return [part.replace('""', '"') for part in re.findall(r'"((?:[^"]|"")*)"', text)]
 
 
-# ---------------------------------------------------------------- asking DuckDB
-def _output(
-    lake: Lake, definition: Definition, found: _Lookup, at: Position, file: str | None
-) -> tuple[OutputColumn, ...]:
-    """The columns of the query, as DuckDB names and types them."""
-    with duck.connect(lake.settings, "", attach=False) as scratch:
-        for source in found.tables:
-            columns = found.types[source.key]
-            inner = ", ".join(f"{quote(name)} {type_}" for name, type_ in columns.items())
-            scratch.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(source.name.schema)}")
-            scratch.execute(f"CREATE TABLE {source.name} ({inner})")
-        for view in reversed(found.views):  # one that another reads was found after it
-            text, aliases = found.view_texts[view.name]
-            scratch.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(view.name.schema)}")
-            scratch.execute(f"CREATE VIEW {view.name}{f' ({aliases})' if aliases else ''} AS {text}")
-        try:
-            rows = scratch.execute(f"DESCRIBE {definition.query}").fetchall()
-        except duck.DuckError as error:
-            raise _refused(error, definition.query, at, file) from error
-    return _named_columns(definition, [row[0] for row in rows], [row[1] for row in rows], at, file)
-
-
-def _named_columns(
-    definition: Definition, names: Sequence[str], types: Sequence[str], at: Position, file: str | None
-) -> tuple[OutputColumn, ...]:
-    """The columns of the table: the query's own, under the names of the column list where there is one."""
-    if definition.columns:
-        if len(definition.columns) != len(names):
-            raise BadStatement(
-                f"the column list has {len(definition.columns)} names, the query {len(names)} columns",
-                place=at.place(file),
-            )
-        names = list(definition.columns)
-    twice = {name for name in names if [fold(other) for other in names].count(fold(name)) > 1}
-    if twice:
-        raise BadStatement(
-            f"two columns are called {min(twice)!r}", remedy="give one of them an alias", place=at.place(file)
-        )
-    return tuple(OutputColumn(name, _kept_as(type_, name)) for name, type_ in zip(names, types, strict=True))
-
-
-def _kept_as(type_: str, name: str) -> str:
-    """The type of the column in the lake: Spark has no 128-bit integers, and compares no maps."""
-    if "MAP(" in type_:
-        raise UnsupportedType(
-            f"column {name!r} holds a map, which can't be compared", remedy="write map_entries(…), a list of structs"
-        )
-    if type_ in ('"NULL"', "NULL"):
-        return "INTEGER"
-    return type_.replace("UHUGEINT", "DECIMAL(38,0)").replace("HUGEINT", "DECIMAL(38,0)")
-
-
-def _refused(error: Exception, text: str, at: Position, file: str | None) -> SqlFailed:
-    picture = _PICTURE.search(str(error))
-    message = re.sub(r";? *(LINE \d+|Candidate functions):.*$", "", duck.one_line(error))
+def _unresolved(error: SqlglotError, text: str, at: Position, file: str | None) -> BadStatement:
+    """DuckDB knows the column, sqlglot does not: it is none of the table's own."""
+    found = _NO_COLUMN.search(_first_line(error))
+    if found is None:
+        return BadStatement(f"the query can't be taken apart: {_first_line(error)}", place=at.place(file))
     place = at
-    if picture is not None:
-        number, caret = int(picture[1]), len(picture[3]) - len(f"LINE {picture[1]}: ")
-        lines = text.split("\n")
-        if not picture[2].startswith("...") and number <= len(lines):
-            caret -= len("DESCRIBE ") if number == 1 else 0
-            offset = sum(len(line) + 1 for line in lines[: number - 1]) + max(caret, 0)
-            place = at.within(text, offset)
-    return SqlFailed(message, remedy="correct the query", place=place.place(file))
+    for column in sqlglot.parse_one(text, dialect="duckdb").find_all(exp.Column) if text else ():
+        if fold(column.name) == fold(found[1]):
+            place = _within(at, text, column)
+    told = f"{found[1]} is no column that a table keeps"
+    return BadStatement(told, remedy="name a column of the table; a key of your own stays", place=place.place(file))
 
 
 # ---------------------------------------------------------------- small things
@@ -354,10 +343,14 @@ def _mentioned(query: exp.Query, sources: tuple[Source, ...], types: Types) -> l
     return [tuple(name for name in types[source.key] if name in found.get(source.key, ())) for source in sources]
 
 
-def _refuse_cycle(lake: Lake, definition: Definition, sources: tuple[Source, ...]) -> None:
+def _refuse_cycle(lake: Lake, definition: Definition, sources: tuple[Source, ...], place: str) -> None:
     others = [node for node in definitions.nodes(lake.conn) if node.name != definition.name]
     own = GraphNode(definition.name, definition.target_lag, tuple(source.name for source in sources))
-    build_graph([*others, own])
+    try:
+        build_graph([*others, own])
+    except Cycle as error:
+        error.place = place
+        raise
 
 
 def _told(reason: Reason) -> str:

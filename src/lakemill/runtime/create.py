@@ -33,6 +33,7 @@ OPTIONS: Mapping[str, Any] = {
     "write_deletion_vectors": False,
     "parquet_compression": "zstd",
 }
+_OPTIONS = {"lake.data_path": "--data-path", "lake.postgres": "--postgres"}
 HEADER = "# A lake of Lakemill. `lakemill doctor` checks it; docs/reference/settings.md lists every setting.\n"
 
 
@@ -54,7 +55,7 @@ def create_lake(root: Path, flags: Mapping[str, object] | None = None, source: P
     if (root / FILE_NAME).exists():
         raise LakeExists(f"{root} is the folder of a lake already", remedy="use it, or choose another folder")
     # from the top of the file system, so that a lake around this folder does not lend it its settings
-    settings = Settings.load(Path(root.anchor), given).model_copy(update={"root": root})
+    settings = Settings.load(Path(root.anchor), given, _OPTIONS).model_copy(update={"root": root})
     with ExitStack() as undo:
         _folder(root, undo)
         _require_writable(root)
@@ -118,7 +119,7 @@ def _existing(settings: Settings, dsn: str) -> str | None:
 
 def _connected(settings: Settings, dsn: str) -> db.Connection:
     try:
-        return db.connect(dsn, connect_timeout=settings.lake.connect_timeout.total_seconds())
+        return db.connect(dsn, connect_timeout=settings.lake.connect_seconds)
     except StoreUnavailable as error:
         if re.search(r'database "[^"]*" does not exist', error.message):
             error.remedy = "create the database first; its owner should be the user that the DSN names"

@@ -156,8 +156,7 @@ def _postgres(settings: Settings) -> Iterator[Finding]:
             yield _ok("postgresql", kind)
             yield Finding("lake", State.WARN, f"there is no lake in {settings.root}", NoLake.default_remedy)
             return
-    timeout = settings.lake.connect_timeout.total_seconds()
-    with closing(db.connect(store_dsn(settings), connect_timeout=timeout)) as conn:
+    with closing(db.connect(store_dsn(settings), connect_timeout=settings.lake.connect_seconds)) as conn:
         yield _ok("postgresql", f"{conn.info.parameter_status('server_version')}, {kind}")
         try:
             with reading(conn, settings.lake.catalog_schema) as catalog:

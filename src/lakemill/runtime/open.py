@@ -7,6 +7,7 @@
     orders.append(frame)                              # published as one snapshot
     lake.create("CREATE DYNAMIC TABLE …")             # a query that Spark keeps fresh
     lake.refresh("by_day")
+    lake.execute("ALTER DYNAMIC TABLE by_day SUSPEND") # any other statement about them
 
 It wires settings, PostgreSQL, DuckDB and Spark together, each opened when first needed, and owns them until
 ``close()``. What to read is decided in ``lake/scan.py``, how in ``spark/inputs.py``; writing is ``runtime/write.py``.
@@ -15,6 +16,7 @@ It wires settings, PostgreSQL, DuckDB and Spark together, each opened when first
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakemill.core.names import parse_name
 from lakemill.core.scan import ReadPlan, Snapshot, TableAt
-from lakemill.errors import DeltaInconsistent
+from lakemill.errors import BadStatement, DeltaInconsistent
 from lakemill.lake import duck as duckdb
 from lakemill.lake.catalog import reading
 from lakemill.lake.inlined import inlined_table
@@ -33,7 +35,7 @@ from lakemill.lake.storage import Storage, open_storage
 from lakemill.runtime import write
 from lakemill.settings import Settings
 from lakemill.spark import session
-from lakemill.spark.inputs import delta_frame, observed_weights, scan_frame
+from lakemill.spark.inputs import delta_frame, matching, observed_weights, scan_frame
 from lakemill.store import db
 from lakemill.store.embedded import store_dsn
 from lakemill.store.migrate import migrate
@@ -43,7 +45,11 @@ if TYPE_CHECKING:
 
     from lakemill.lake.publish import Published
     from lakemill.runtime.dynamic import Created
+    from lakemill.runtime.explain import Explained
+    from lakemill.runtime.point import Point
     from lakemill.runtime.show import Shown
+    from lakemill.runtime.statements import Result
+    from lakemill.runtime.verify import Verified
     from lakemill.store.history import RefreshRecord
 
 
@@ -90,7 +96,7 @@ class Lake:
     @cached_property
     def conn(self) -> db.Connection:
         """This lake's PostgreSQL connection."""
-        return db.connect(self.dsn, connect_timeout=self.settings.lake.connect_timeout.total_seconds())
+        return db.connect(self.dsn, connect_timeout=self.settings.lake.connect_seconds)
 
     @cached_property
     def duck(self) -> duckdb.Connection:
@@ -105,7 +111,7 @@ class Lake:
 
     @cached_property
     def publisher(self) -> Publisher:
-        timeout = self.settings.lake.connect_timeout.total_seconds()
+        timeout = self.settings.lake.connect_seconds
         return Publisher(
             lambda: db.connect(self.dsn, connect_timeout=timeout),
             self.settings.publish,
@@ -145,11 +151,23 @@ class Lake:
         return Table(self, found.schema, found.name)
 
     def sql(self, statement: str, parameters: Sequence[Any] | None = None) -> duckdb.Connection:
-        """Run a statement by DuckDB on the lake; fetch from what is returned."""
+        """Run a statement by DuckDB on the lake; fetch from what is returned. Those about dynamic tables: `execute`."""
+        _refuse_ours(statement)
         with duckdb.explained():
             return self.duck.execute(statement, parameters or [])
 
     # ------------------------------------------------------------ dynamic tables
+    def execute(self, statement: str) -> Result:
+        """Carry out one statement about dynamic tables, whichever it is.
+
+        CREATE gives a `Created`; ALTER … SET, UNSET and RENAME the `DynamicTable`; REFRESH `RefreshRecord`s; SUSPEND,
+        RESUME and DROP the names of the tables that it changed; SHOW `Shown`s; DESCRIBE a `Described`; EXPLAIN REFRESH
+        `Explained`s. None: IF EXISTS found nothing.
+        """
+        from lakemill.runtime.statements import execute
+
+        return execute(self, statement)
+
     def create(self, sql: str) -> Created:
         """Carry out one CREATE DYNAMIC TABLE: what was declared, and the refreshes that loaded it."""
         from lakemill.core.ddl import parse_definition
@@ -175,6 +193,36 @@ class Lake:
 
         return tuple(map(str, dynamic.drop(self, Drop(START, parse_name(name), cascade=cascade))))
 
+    def suspend(self, *names: str) -> tuple[str, ...]:
+        """Halt dynamic tables, and all that read them; the names of those whose state changed."""
+        from lakemill.runtime import dynamic
+
+        return tuple(map(str, dynamic.suspend(self, [parse_name(name) for name in names])))
+
+    def resume(self, *names: str) -> tuple[str, ...]:
+        """Let them go on, with what waited for them and for nobody else; the names of those whose state changed."""
+        from lakemill.runtime import dynamic
+
+        return tuple(map(str, dynamic.resume(self, [parse_name(name) for name in names])))
+
+    def explain(self, name: str) -> tuple[Explained, ...]:
+        """What the next refresh would do, and why: of this table, last, and of what must be refreshed before it."""
+        from lakemill.runtime.explain import explain_chain
+
+        return explain_chain(self, parse_name(name))
+
+    def verify(self, name: str, at: int | None = None) -> Verified:
+        """Let DuckDB compute a dynamic table's query, as of now or of a snapshot, and compare."""
+        from lakemill.runtime.verify import verify
+
+        return verify(self, parse_name(name), at)
+
+    def point(self, *names: str, ttl: timedelta = timedelta(hours=1)) -> Point:
+        """The newest data snapshot at which all these tables are right, base tables too; kept readable for ``ttl``."""
+        from lakemill.runtime.point import point
+
+        return point(self, [parse_name(name) for name in names], ttl)
+
     def dynamic_tables(self, like: str | None = None) -> tuple[Shown, ...]:
         """How the dynamic tables stand; ``like`` is a pattern for the name, with ``%``."""
         from lakemill.runtime.show import show
@@ -182,11 +230,23 @@ class Lake:
         return show(self, like)
 
     def history(self, name: str | None = None, *, limit: int = 10) -> tuple[RefreshRecord, ...]:
-        """The newest refreshes of a dynamic table, or of all."""
+        """The newest refreshes of a dynamic table, or of all; a limit of 0 is none."""
         from lakemill.store import definitions, history
 
         wanted = None if name is None else definitions.get(self.conn, parse_name(name)).id
-        return history.history(self.conn, wanted, limit)
+        return history.history(self.conn, wanted, limit or None)
+
+
+def _refuse_ours(statement: str) -> None:
+    """DuckDB would only say that it can't read it."""
+    from lakemill.core.ddl import may_be_ours, parse_script
+    from lakemill.core.statement import PlainSql
+
+    ours = (one for one in parse_script(statement) if not isinstance(one, PlainSql)) if may_be_ours(statement) else ()
+    for one in ours:
+        raise BadStatement(
+            "DuckDB does not know statements about dynamic tables", remedy="call lake.execute(…)", place=one.at.place()
+        )
 
 
 class Table:
@@ -237,7 +297,7 @@ class Table:
         if plan.a is not None:
             return delta_frame(self.lake.spark, plan, inlined)
         frame = scan_frame(self.lake.spark, plan, inlined, located=located)
-        return frame.where(where) if where else frame
+        return frame if where is None else matching(frame, where)
 
     # ------------------------------------------------------------ writing
     def append(self, frame: DataFrame, *, message: str | None = None) -> Published | None:
@@ -255,7 +315,7 @@ class Table:
     def merge(
         self,
         frame: DataFrame,
-        on: Sequence[str],
+        on: str | Sequence[str],
         *,
         matched: Literal["update", "delete", "ignore"] = "update",
         unmatched: Literal["insert", "ignore"] = "insert",

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakemill.core.lag import Commit, Standing, largest_common
-from lakemill.core.names import QualifiedName, quote
+from lakemill.core.names import MAIN, QualifiedName, quote
 from lakemill.errors import NoCommonPoint
 from lakemill.lake.duck import LAKE
 from lakemill.runtime.claiming import holder
@@ -34,9 +34,8 @@ class Placed:
     @property
     def view(self) -> str:
         """The statement with which a stock DuckDB session reads the table there, under its own name."""
-        schema = f"CREATE SCHEMA IF NOT EXISTS memory.{quote(self.name.schema)};"
         there = f"FROM {LAKE}.{self.name} AT (VERSION => {self.snapshot})"
-        return f"{schema}\nCREATE OR REPLACE VIEW memory.{self.name} AS {there};"
+        return f"CREATE OR REPLACE VIEW memory.{self.name} AS {there};"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,20 @@ class Point:
 
     @property
     def sql(self) -> str:
-        """Views for one session; afterwards its tables are those of the point."""
-        return "\n".join([*(table.view for table in self.tables), "USE memory;"])
+        """Views for one session that has the lake attached; afterwards its tables are those of the point."""
+        schemas = {table.name.key[0]: table.name.schema for table in self.tables}
+        return "\n".join(
+            [
+                "SET disabled_optimizers = 'statistics_propagation';",  # stock DuckDB can misread the past with it
+                *(
+                    f"CREATE SCHEMA IF NOT EXISTS memory.{quote(schema)};"
+                    for key, schema in schemas.items()
+                    if key != MAIN
+                ),
+                *(table.view for table in self.tables),
+                "USE memory;",
+            ]
+        )
 
 
 def point(lake: Lake, names: Sequence[QualifiedName], ttl: timedelta) -> Point:
@@ -57,6 +68,8 @@ def point(lake: Lake, names: Sequence[QualifiedName], ttl: timedelta) -> Point:
     found = [(name, definitions.find(lake.conn, name)) for name in names]
     tables = [table for _, table in found if table is not None]
     known = versions.versions(lake.conn, [table.id for table in tables])
+    if never := [str(table.name) for table in tables if table.id not in known]:
+        raise NoCommonPoint(f"{', '.join(never)}: never loaded", remedy=f"lakemill refresh {' '.join(never)}")
     head = lake.snapshot()
     standings = []
     for own in tables:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 IDLE = timedelta(minutes=1)
 """How often the data snapshot of tables that nothing happened to is raised."""
+MEASURE = timedelta(seconds=5)
+"""How often the gauges of all tables are set: nobody scrapes more often."""
 SETTLE = 0.05
 """Seconds between being told of a commit and looking: commits come in bursts."""
 STANDBY = 2.0
@@ -52,7 +54,7 @@ class Scheduler:
         service = settings.service
         self._backoff = Backoff(service.retry_base, service.retry_factor, service.retry_cap)
         self._told: dict[QualifiedName, str] = {}
-        self._raised = datetime.min.replace(tzinfo=UTC)
+        self._raised = self._measured = datetime.min.replace(tzinfo=UTC)
         self.leads = False
         self.ready = False
         """Whether it looks, or stands by for another that does."""
@@ -66,6 +68,10 @@ class Scheduler:
                     self._lead(lake, heard, stop)
             except (LakemillError, OSError, *db.LOST) as error:
                 failed("schedule", error)
+            if self.leads:  # what it saw last would stay for ever
+                metrics.set_lags({})
+                metrics.set_queue({}, {})
+                metrics.set_workers({})
             self.leads = self.ready = False
             stop.wait(pause)
 
@@ -103,7 +109,9 @@ class Scheduler:
             _raise_idle(lake, look)
             self._raised = now
         self._say([wait for one in rounds for wait in one.waits])
-        self._measure(lake, look, now)
+        if now - self._measured >= MEASURE:
+            self._measure(lake, look, now)
+            self._measured = now
         done = Ticked(rounds, added, time.monotonic() - started)
         metrics.observe_tick(done.seconds)
         return done

@@ -61,7 +61,7 @@ class Described:
     shown: Shown
     sources: tuple[ShownSource, ...]
     versions: tuple[Version, ...]
-    """Oldest first."""
+    """Newest first; of those that are right for the same data snapshots, the newest alone."""
     consumers: tuple[QualifiedName, ...]
     warnings: tuple[Warned, ...]
 
@@ -81,10 +81,13 @@ def describe(lake: Lake, name: QualifiedName, now: datetime | None = None) -> De
     look = _Look(lake, definitions.list_all(lake.conn), now or datetime.now(UTC))
     shown = look.shown(table)
     reads = {read.table_id: read for read in shown.frontier.sources} if shown.frontier else {}
+    # SET and RENAME leave the content as it is, and say of it again what it is right for
+    known = versions.versions(lake.conn, [table.id]).get(table.id, ())
+    by_content = {(version.b_lo, version.b_hi, version.t): version for version in known}
     return Described(
         shown,
         tuple(ShownSource(source, _read(lake, source, reads)) for source in definitions.sources(lake.conn, table)),
-        versions.versions(lake.conn, [table.id]).get(table.id, ()),
+        tuple(reversed(by_content.values())),
         look.graph.consumers(table.name),
         tuple(found for found in warnings(look.graph) if found.name == table.name),
     )

@@ -46,7 +46,8 @@ class UpkeepReport:
     snapshots: tuple[int, ...] = ()
     """Snapshots that the job made (compact) or removed (expire)."""
     files_removed: int = 0
-    bytes_removed: int = 0
+    bytes_removed: int | None = 0
+    """None where nobody knows: the catalog forgets the size of a file before cleanup removes it."""
     files_scheduled: int = 0
 
 
@@ -155,7 +156,7 @@ def cleanup(lake: Lake, *, dry_run: bool = False) -> UpkeepReport:
     done = tuple(Item(file.path, file.reason) for file in plan.files)
     kept = tuple(Item(file.path, file.reason) for file in plan.kept)
     kept += tuple(Item(file.path, file.reason) for file in plan.released)
-    return UpkeepReport("cleanup", dry_run, done, kept, files_removed=removed)
+    return UpkeepReport("cleanup", dry_run, done, kept, files_removed=removed, bytes_removed=None if removed else 0)
 
 
 def orphans(lake: Lake, *, dry_run: bool = False) -> UpkeepReport:

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from lakemill.core.ddl import parse_script
 from lakemill.core.definition import Definition, Dialect, RefreshMode
-from lakemill.core.graph import Warned, warnings
+from lakemill.core.graph import Warned
 from lakemill.core.names import QualifiedName
 from lakemill.core.properties import PROPERTIES, shown
 from lakemill.core.references import tables
@@ -27,12 +27,11 @@ from lakemill.errors import (
     HasDependents,
     LakemillError,
     NotIncrementable,
-    TableExists,
     UnknownTable,
     UserError,
 )
-from lakemill.runtime.analyse import Analysis, analyse, parse_query
-from lakemill.runtime.dynamic import refuse_lake_table
+from lakemill.runtime.analyse import Analysis, parse_query
+from lakemill.runtime.dynamic import analysed, require_home, require_keys, warned
 from lakemill.store import db, definitions
 from lakemill.store.definitions import SourceKind
 
@@ -101,8 +100,7 @@ def validate(lake: Lake, script: str, file: str | None = None) -> tuple[Validati
         return (Validation(tuple(_failed("syntax", error, {})), error=error),)
     with db.rolled_back(lake.conn):
         validated = [_validated(lake, statement, file) for statement in found]
-        warned = warnings(definitions.graph(lake.conn))
-    return tuple(_with_warnings(one, warned) for one in validated)
+        return tuple(_with_warnings(lake, one) for one in validated)
 
 
 def _create_only(statement: Statement, file: str | None) -> Create:
@@ -126,19 +124,18 @@ def _validated(lake: Lake, statement: Create, file: str | None) -> Validation:
         named = tuple(dict.fromkeys(name for _, name in tables(parsed)))
         where = "name"
         known = definitions.find(lake.conn, definition.name)
-        if known is None:
-            refuse_lake_table(lake, definition.name)
-        elif statement.if_exists is IfExists.REFUSE:
-            raise TableExists(f"there is a dynamic table {definition.name} already", place=statement.at.place(file))
+        require_home(lake, statement, known, file)
         told["name"] = "it is free" if known is None else f"there is one: {statement.if_exists.value}"
         where = "types"
-        found = analyse(lake, definition, at, file)
+        found = analysed(lake, statement, file)
+        where = "properties"
+        require_keys(statement, found, file)
         if known is None:
             definitions.create(lake.conn, definition, found.resolved, found.sources)
         elif statement.if_exists is not IfExists.KEEP:
             definitions.declare(lake.conn, known, definition, found.resolved, found.sources)
     except UserError as error:
-        failed = _WHERE.get(type(error), where)
+        failed = _WHERE.get(type(error), where) if where == "types" else where
         if failed in CHECKS[CHECKS.index("types") :]:
             told["sources"] = ", ".join(map(str, named))
         if failed in CHECKS[CHECKS.index("strategy") :]:
@@ -173,11 +170,11 @@ def _passed(found: Analysis, told: dict[str, str]) -> Iterator[Check]:
         yield Check(name, Verdict.WARN if slow else Verdict.OK, told[name], reason.remedy if slow else None)
 
 
-def _with_warnings(one: Validation, warned: Iterable[Warned]) -> Validation:
+def _with_warnings(lake: Lake, one: Validation) -> Validation:
     """Of all of the script together: what one statement lacks, a later one may bring."""
     if one.analysis is None:
         return one
-    own = tuple(found for found in warned if found.name == one.analysis.definition.name)
+    own = warned(lake, one.analysis.definition.name)
     checks = [Check("warnings", Verdict.WARN, found.message, found.remedy) for found in own]
     return replace(one, checks=(*one.checks, *(checks or [Check("warnings", Verdict.OK, "none")])), warned=own)
 

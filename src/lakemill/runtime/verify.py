@@ -24,7 +24,7 @@ from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName, fold, quote
 from lakemill.core.scan import ALL_DELETED
 from lakemill.core.schema import duck_type
-from lakemill.errors import DeleteInDoubt, SnapshotGone, UnknownSnapshot
+from lakemill.errors import ColumnsChanged, DeleteInDoubt, SnapshotGone, TableReplaced, UnknownSnapshot
 from lakemill.lake import duck
 from lakemill.lake.scan import scan_in
 from lakemill.runtime.window import narrowed
@@ -67,21 +67,44 @@ class Verified:
 
 
 def verify(lake: Lake, name: QualifiedName, at: int | None = None) -> Verified:
-    """Compare the newest version, or the one that a reader sees at a catalog snapshot, with its own query."""
+    """Compare what a reader sees, now or at a catalog snapshot, with the query of the version that is kept there.
+
+    Somebody else's writes are seen too; where they left another table, or other columns, that is told as an error.
+    """
     table = definitions.get(lake.conn, name)
     snapshot = lake.snapshot(at).id
     version = versions.version_visible(lake.conn, table.id, snapshot)
     if version is None:
         raise UnknownSnapshot(f"{name} had no content yet at snapshot {snapshot}", remedy=f"lakemill refresh {name}")
     then = definitions.by_id(lake.conn, table.id, version.definition_version)
+    seen = _seen(lake, then, version, snapshot)
     with duck.connect(lake.settings, lake.dsn, read_only=True) as connection, duck.explained():
         # stock DuckDB can answer wrongly about the past with the first (research: traps 9); the second passes the keys
         # of a join below a LIMIT, and rows that are not among the first ones are shown
         connection.execute("SET disabled_optimizers = 'statistics_propagation,join_filter_pushdown'")
         connection.execute("USE memory")
         if then.definition.dialect is Dialect.SPARK:
-            return replace(_computed_again(lake, connection, then, version), engine="spark")
-        return _compared(connection, then, version, _at_versions(lake, then, version))
+            return replace(_computed_again(lake, connection, then, version, seen), engine="spark")
+        return _compared(connection, then, version, seen, _at_versions(lake, then, version))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The table that a reader sees: its name then, at a catalog snapshot."""
+
+    name: QualifiedName
+    at: int
+
+
+def _seen(lake: Lake, table: DynamicTable, version: Version, snapshot: int) -> _Seen:
+    with lake.catalog() as catalog:
+        found = catalog.table_by_id(version.table_id, snapshot)
+    cure = f"lakemill refresh {table.name} loads it anew"
+    if found is None:
+        raise TableReplaced(f"somebody else dropped or replaced the table of {table.name}", remedy=cure)
+    if [fold(column.name) for column in found.columns] != [fold(column.name) for column in table.resolved.columns]:
+        raise ColumnsChanged(f"somebody else altered the columns of {table.name}", remedy=cure)
+    return _Seen(QualifiedName(found.schema, found.name), snapshot)
 
 
 def _ends(lake: Lake, table: DynamicTable, version: Version) -> Iterator[tuple[Source, QualifiedName, int]]:
@@ -144,14 +167,14 @@ def require_trusted_past(lake: Lake, name: QualifiedName, commit: int) -> None:
             )
 
 
-def _compared(connection: duck.Connection, table: DynamicTable, version: Version, query: str) -> Verified:
+def _compared(connection: duck.Connection, table: DynamicTable, version: Version, seen: _Seen, query: str) -> Verified:
     columns = table.resolved.columns
     names = [quote(column.name) for column in columns]
     typed = ", ".join(
         f"CAST(c{i} AS {column.type}) AS {name}" for i, (column, name) in enumerate(zip(columns, names, strict=True))
     )
     places = ", ".join(f"c{i}" for i in range(len(columns)))
-    own = f"{duck.LAKE}.{table.name} AT (VERSION => {version.commit})"
+    own = f"{duck.LAKE}.{seen.name} AT (VERSION => {seen.at})"
     connection.execute(f"CREATE TEMP TABLE wanted AS SELECT {typed} FROM ({query}) AS q({places})")
     connection.execute(f"CREATE TEMP TABLE kept AS SELECT {', '.join(names)} FROM {own}")
     connection.execute("CREATE TEMP TABLE missing AS SELECT * FROM wanted EXCEPT ALL SELECT * FROM kept")
@@ -159,14 +182,16 @@ def _compared(connection: duck.Connection, table: DynamicTable, version: Version
     return _judged(connection, table, version, _count(connection, "kept"))
 
 
-def _computed_again(lake: Lake, connection: duck.Connection, table: DynamicTable, version: Version) -> Verified:
+def _computed_again(
+    lake: Lake, connection: duck.Connection, table: DynamicTable, version: Version, seen: _Seen
+) -> Verified:
     """Spark finds the rows that differ; only these come here."""
     text = table.resolved.query
     query = sparksql.read(text, cast("exp.Query", sqlglot.parse_one(text, dialect="spark")))
     ends = list(_ends(lake, table, version))
     plans = [lake.table(str(found)).plan_scan(commit) for _, found, commit in ends]
-    own = lake.table(str(_named_at(lake, version.table_id, version.commit)))
-    kept = own.plan_scan(version.commit)
+    own = lake.table(str(seen.name))
+    kept = own.plan_scan(seen.at)
 
     def leaf(number: int, end: str, where: str | None) -> DataFrame:
         source, found, _ = ends[number]
@@ -185,7 +210,7 @@ def _computed_again(lake: Lake, connection: duck.Connection, table: DynamicTable
             f"CREATE TEMP TABLE {side} AS SELECT * EXCLUDE ({WEIGHT}, __copy)"
             f" FROM (SELECT *, {times} AS __copy FROM differing WHERE {WEIGHT} {sign} 0)"
         )
-    return _judged(connection, table, version, own.count(version.commit))
+    return _judged(connection, table, version, own.count(seen.at))
 
 
 def _judged(connection: duck.Connection, table: DynamicTable, version: Version, kept: int) -> Verified:

@@ -21,7 +21,15 @@ from lakemill.core.scan import ReadPlan, Snapshot, TableAt
 from lakemill.core.schema import duck_type
 from lakemill.core.shape import NotIncremental
 from lakemill.core.state import column_types
-from lakemill.errors import ColumnsChanged, FrontierMoved, HistoryError, SnapshotGone, TableReplaced, UnknownTable
+from lakemill.errors import (
+    ColumnsChanged,
+    FrontierMoved,
+    HistoryError,
+    NameTaken,
+    SnapshotGone,
+    TableReplaced,
+    UnknownTable,
+)
 from lakemill.lake.catalog import Catalog
 from lakemill.lake.scan import Recorded, check_recorded, delta_in, rows_of, scan_in
 from lakemill.spark.ends import NOTHING
@@ -111,6 +119,7 @@ def look(
     windows = []
     stamps = lake.front.stamps
     with lake.catalog() as catalog:
+        _require_name(catalog, table)
         known = {read.table_id: read for read in frontier.sources} if frontier else {}
         if frontier is not None and (reason := _own_table(catalog, table, frontier)) is not None:
             lost = reason
@@ -274,6 +283,17 @@ def _check_columns(catalog: Catalog, window: SourceWindow, a: Snapshot) -> None:
     for name in window.source.columns:
         if old.get(name) != new.get(name):
             raise ColumnsChanged(f"column {name!r} of {window.table.full_name} was altered")
+
+
+def _require_name(catalog: Catalog, table: DynamicTable) -> None:
+    """Somebody else's table or view of its name is not ours to replace."""
+    schema, name, head = table.name.schema, table.name.name, catalog.head().id
+    found = catalog.table_id(schema, name, head)
+    if catalog.view(schema, name, head) is not None or found not in (None, table.table_id):
+        raise NameTaken(
+            f"somebody else made another table or view {table.name}",
+            remedy="drop or rename that one, and the dynamic table has its name again",
+        )
 
 
 def _own_table(catalog: Catalog, table: DynamicTable, frontier: Frontier) -> Reason | None:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,7 @@ from lakemill.errors import (
     OutcomeUnknown,
     PublishConflict,
     UnknownColumn,
+    UnknownSnapshot,
 )
 from lakemill.lake.flush import check_locks, flush, to_be_dropped
 from lakemill.lake.footer import new_deletes, new_files
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 5
 T = TypeVar("T")
+Matched: TypeAlias = Literal["update", "delete", "ignore"]
+Unmatched: TypeAlias = Literal["insert", "ignore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +117,17 @@ class Writing:
         needed = self.requirements(purpose, base)
         intent = Intent(uuid.uuid4(), tuple(updates), needed, author="lakemill", message=message)
         self.publishing = True
-        return self.lake.publisher.publish(intent, more)
+        try:
+            return self.lake.publisher.publish(intent, more)
+        except PublishConflict as error:
+            error.place = self.state.table.full_name
+            raise
 
 
 # ---------------------------------------------------------------- the four writes
 def append(table: Table, frame: DataFrame, *, message: str | None = None, more: More | None = None) -> Published | None:
     """Add rows. None when there were none."""
+    _check(message)
     with writing(table) as attempt:
         files = attempt.files(frame)
         updates = [AddFiles(attempt.state.table.id, files)] if files else []
@@ -134,6 +142,9 @@ def replace(
 
     ``base`` is the snapshot that the frame was computed from: a change of the table since then is a conflict.
     """
+    _check(message)
+    if base is not None and (newest := table.lake.snapshot().id) < base:
+        raise UnknownSnapshot(f"there is no snapshot {base}; the newest is {newest}", place="base")
     with writing(table, changes=True) as attempt:
         table_id = attempt.state.table.id
         ended = tuple(read.file.id for read in attempt.state.plan.files)
@@ -147,6 +158,9 @@ def replace(
 
 def delete(table: Table, where: str, *, message: str | None = None, more: More | None = None) -> Published | None:
     """Remove the rows that meet a Spark SQL condition. None when there are none."""
+    _check(message)
+    if not where.strip():
+        raise BadArgument("a delete needs a condition", remedy="write one; to empty the table: delete('true')")
 
     def once() -> Published | None:
         with writing(table, changes=True) as attempt:
@@ -162,10 +176,10 @@ def delete(table: Table, where: str, *, message: str | None = None, more: More |
 def merge(
     table: Table,
     source: DataFrame,
-    on: Sequence[str],
+    on: str | Sequence[str],
     *,
-    matched: Literal["update", "delete", "ignore"] = "update",
-    unmatched: Literal["insert", "ignore"] = "insert",
+    matched: Matched = "update",
+    unmatched: Unmatched = "insert",
     message: str | None = None,
     more: More | None = None,
 ) -> Published | None:
@@ -174,8 +188,13 @@ def merge(
     Updated rows keep their row ids (but in tables with list or map columns); rows that are equal already are left
     alone; NULL keys match nothing. A key that the source has twice is refused.
     """
+    _check(message)
+    on = [on] if isinstance(on, str) else on
     if not on:
         raise BadArgument("a merge needs at least one key column", remedy='name them: merge(frame, on=["id"])')
+    for name, given, known in (("matched", matched, Matched), ("unmatched", unmatched, Unmatched)):
+        if given not in get_args(known):
+            raise BadArgument(f"{name}={given!r} is none of {', '.join(map(repr, get_args(known)))}")
 
     def once() -> Published | None:
         with writing(table, changes=True) as attempt:
@@ -192,6 +211,12 @@ def merge(
             return attempt.publish(updates, Purpose.CHANGE, state.snapshot.id, told, more)
 
     return _replanned(once)
+
+
+def _check(message: str | None) -> None:
+    """What no publish can keep is refused before anything is staged."""
+    if message is not None and "\0" in message:
+        raise BadArgument("the message has a NUL, which PostgreSQL can't keep", place="message", remedy="leave it out")
 
 
 def _changed_rows(attempt: Writing, diff: DataFrame) -> list[Update]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as t
 
 from lakemill.core.schema import Column, quote_spark, shown_type
-from lakemill.errors import UnknownColumn, WrongType
+from lakemill.errors import BadArgument, UnknownColumn, WrongType
 from lakemill.spark import types
 
 REFUSED = "LAKEMILL_WRONG_TYPE"
@@ -26,12 +26,25 @@ _INTEGERS = (t.ByteType, t.ShortType, t.IntegerType, t.LongType)
 _LARGEST = {"uint8": 2**8 - 1, "uint16": 2**16 - 1, "uint32": 2**32 - 1, "uint64": 2**64 - 1}
 _EXACT_IN_DOUBLE = 2**53
 _UUID = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+_TOLD = 200
+_STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "maxNumLen": str(2**31 - 1)}
+_SURROGATE = r"\\u[dD][89a-fA-F]"
+_ESCAPED = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+"""A backslash, or a whole pair of surrogates."""
+_NOT_FINITE = r"(?i)(?<![\w.\\])(nan|inf|infinity)(?![\w.])"
+_LAST_COMMA = r"([^\s\[{,:]\s*),(?=\s*[\]}])"
 
 Change: TypeAlias = Callable[[Expr], Expr]
 
 
 def fit(frame: DataFrame, columns: Sequence[Column], *, also: Sequence[str] = ()) -> list[Expr]:
     """One expression per table column, named, typed and with its field id; ``also`` may be in the frame beside them."""
+    given: object = frame
+    if not isinstance(given, DataFrame):
+        raise BadArgument(
+            f"it takes a Spark DataFrame, not a {type(given).__name__}",
+            remedy="make one with lake.spark.createDataFrame(…)",
+        )
     have = {}
     for field in frame.schema.fields:
         if field.name.lower() in have:
@@ -125,10 +138,9 @@ def _plan_scalar(have: t.DataType, column: Column, place: str) -> Change | None:
         case "timestamp" | "timestamp_us" if isinstance(have, t.TimestampNTZType | t.DateType):
             return None
         case "timestamp_ms" | "timestamp_s" if isinstance(have, t.TimestampNTZType):
-            unit = "MILLISECOND" if column.type == "timestamp_ms" else "SECOND"
-            return lambda value: _checked(
-                value, F.date_trunc(unit, value).cast("timestamp_ntz") == value, column, place
-            )
+            # not date_trunc, which goes through the session's time zone and its missing hours
+            per_second = 1000 if column.type == "timestamp_ms" else 1
+            return lambda value: _checked(value, F.extract(F.lit("SECOND"), value) * per_second % 1 == 0, column, place)
         case "timestamp_ms" | "timestamp_s" if isinstance(have, t.DateType):
             return None
         case "uuid" if isinstance(have, t.StringType):
@@ -142,10 +154,12 @@ def _plan_scalar(have: t.DataType, column: Column, place: str) -> Change | None:
                 isinstance(have, t.DecimalType) and isinstance(shown, t.DecimalType) and have.scale <= shown.scale
             ):
                 return None  # ANSI again
-        case "boolean" | "date" | "time" | "timestamptz" | "varchar" | "json" | "blob":
+        case "json" if isinstance(have, t.StringType | t.CharType | t.VarcharType):
+            return lambda value: _checked(value, is_json(value), column, place)
+        case "boolean" | "date" | "time" | "timestamptz" | "varchar" | "blob":
             if type(have) is type(shown):
                 return None
-            if column.type in ("varchar", "json") and isinstance(have, t.CharType | t.VarcharType):
+            if column.type == "varchar" and isinstance(have, t.CharType | t.VarcharType):
                 return None
     raise _wrong(have, column, place)
 
@@ -159,9 +173,25 @@ def _between(low: int, high: int, column: Column, place: str) -> Change:
     return change
 
 
+def is_json(value: Expr) -> Expr:
+    """Whether DuckDB takes a text for JSON: the standard's, with NaN, infinity and commas before a closing bracket."""
+    tidy = F.regexp_replace(value, _ESCAPED, "x")
+    tidied = F.regexp_replace(F.regexp_replace(tidy, _NOT_FINITE, "0"), _LAST_COMMA, "$1")
+    return (~value.rlike(_SURROGATE) & _parses(value)) | (~tidy.rlike(_SURROGATE) & _parses(tidied))
+
+
+def _parses(text: Expr) -> Expr:
+    """Whether Spark's strict parser finds one value in it: between two others, where it sees what follows."""
+    last = F.md5(text)
+    among = F.concat(F.lit("[0,"), text, F.lit(',"'), last, F.lit('"]'))
+    found = F.from_json(among, "array<string>", _STRICT)
+    return F.coalesce((F.size(found) == 3) & (F.get(found, F.lit(2)) == last), F.lit(False))
+
+
 def _checked(value: Expr, fits: Expr, column: Column, place: str) -> Expr:
     message = F.concat(
-        F.lit(f"{REFUSED}: column {place!r} is {column.type.upper()}, which can't hold "), value.cast("string")
+        F.lit(f"{REFUSED}: column {place!r} is {column.type.upper()}, which can't hold "),
+        F.substring(value.cast("string"), 1, _TOLD),
     )
     return F.when(value.isNull() | fits, value).otherwise(F.raise_error(message))
 

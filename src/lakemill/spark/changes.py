@@ -21,7 +21,7 @@ from lakemill.core.schema import Column, quote_spark
 from lakemill.errors import BadArgument
 from lakemill.spark import types
 from lakemill.spark.casting import fit
-from lakemill.spark.columns import comparable, has_map
+from lakemill.spark.columns import comparable, has_map, show
 from lakemill.spark.inputs import ROW_ID
 from lakemill.spark.outputs import explained_write, writer_path
 from lakemill.spark.positions import FILE_ID, POSITION
@@ -35,16 +35,19 @@ def merge_diff(
     current: DataFrame, source: DataFrame, columns: Sequence[Column], on: Sequence[str], matched: str, unmatched: str
 ) -> DataFrame:
     """Changed rows of a merge: ``current`` is the table with places, ``source`` has exactly its columns."""
-    fit(source, columns)  # refuses what does not fit before anything is computed
+    fitted = fit(source, columns)  # refuses what does not fit before anything is computed
     keys = [name.lower() for name in on]
     for column in columns:
+        if column.name.lower() == OPERATION:
+            raise BadArgument(f"the table has a column named {column.name}, which a merge needs for itself")
         if column.name.lower() in keys and has_map(column):
             raise BadArgument(f"column {column.name!r} holds a map, which has no order and can't be a key")
     place = [ROW_ID, FILE_ID, POSITION]
     kept = [F.col(quote_spark(c.name)).alias(f"o{i}") for i, c in enumerate(columns)]
     old = current.select(*kept, *place, F.lit(True).alias("__old"))
-    new = source.select(
-        *(F.col(quote_spark(c.name)).cast(types.shown(c)).alias(f"n{i}") for i, c in enumerate(columns)),
+    # by way of the stored form, which has the table's order of struct fields and one text for each UUID
+    new = source.select(*fitted).select(
+        *(show(F.col(quote_spark(c.name)), c).cast(types.shown(c)).alias(f"n{i}") for i, c in enumerate(columns)),
     )
     key_places = [i for i, column in enumerate(columns) if column.name.lower() in keys]
     counted = new.withColumn("__times", _times(new, [f"n{i}" for i in key_places]))

@@ -52,18 +52,18 @@ def by_id(
         if column.id in older:
             held = replace(column, type=older[column.id])
             fields.append(t.StructField(name, types.stored(held, ids=True, named=False), True, metadata))
-            values.append(_show(_named(name, held), held).cast(types.shown(column)))
+            values.append(show(_named(name, held), held).cast(types.shown(column)))
             continue
         default = stored_default(column)
         if absent is not None and default is not None and filled_by_us(column):
             if column.id in absent:
-                values.append(_show(F.expr(default), column))
+                values.append(show(F.expr(default), column))
                 continue
             default = None
         if default is not None:
             metadata |= {"EXISTS_DEFAULT": default, "CURRENT_DEFAULT": default}
         fields.append(t.StructField(name, types.stored(column, ids=True, named=False), True, metadata))
-        values.append(_show(_named(name, column), column) if converts(column) or _has_struct(column) else name)
+        values.append(show(_named(name, column), column) if converts(column) or _has_struct(column) else name)
     if stamped:
         fields.append(t.StructField(STAMP, t.LongType(), True, {types.FIELD_ID: SNAPSHOT_FIELD}))
     if row_ids:
@@ -93,18 +93,18 @@ def by_name(
         if entry is None or entry.is_partition:
             default = stored_default(column)
             missing = F.lit(None).cast(types.stored(column, ids=False)) if default is None else F.expr(default)
-            values.append(_show(missing, column))
+            values.append(show(missing, column))
             if entry is not None:
                 constants.append((column, entry.source))
             continue
         if column.id in older:
             held = replace(column, type=older[column.id])
             fields.append(t.StructField(entry.source, types.stored(held, ids=False), True))
-            values.append(_show(F.col(quote_spark(entry.source)), held).cast(types.shown(column)))
+            values.append(show(F.col(quote_spark(entry.source)), held).cast(types.shown(column)))
             continue
         fields.append(t.StructField(entry.source, _named_type(column, entry), True))
         value = _rename(F.col(quote_spark(entry.source)), column, entry)
-        values.append(_show(value, column))
+        values.append(show(value, column))
     return t.StructType(fields), values, constants
 
 
@@ -149,20 +149,20 @@ def _rename(value: Expr, column: Column, entry: NameMap) -> Expr:
     return value
 
 
-def _show(value: Expr, column: Column) -> Expr:
+def show(value: Expr, column: Column) -> Expr:
     """Stored form → shown form; a no-op for all but UUID and HUGEINT, also inside nested columns."""
     if not converts(column):
         return value
     match column.type:
         case "struct":
-            fields = [_show(value.getField(child.name), child).alias(child.name) for child in column.children]
+            fields = [show(value.getField(child.name), child).alias(child.name) for child in column.children]
             return F.when(value.isNotNull(), F.struct(*fields))
         case "list":
-            return F.transform(value, lambda item: _show(item, column.children[0]))
+            return F.transform(value, lambda item: show(item, column.children[0]))
         case "map":
             key, inner = column.children
-            shown = F.transform_keys(value, lambda k, _: _show(k, key))
-            return F.transform_values(shown, lambda _, v: _show(v, inner))
+            shown = F.transform_keys(value, lambda k, _: show(k, key))
+            return F.transform_values(shown, lambda _, v: show(v, inner))
         case "uuid":
             groups = F.regexp_replace(F.lower(F.hex(value)), "^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5")
             return F.when(F.length(value) == 36, value.cast("string")).otherwise(groups)

@@ -33,6 +33,7 @@ from lakemill.core.schema import Column, quote_spark
 from lakemill.core.sparksql import SparkQuery
 from lakemill.spark import types
 from lakemill.spark.ends import NUMBERS, ORDERED, Ends, Word, apart, ends_of, few_ends, joined, read_ends, within
+from lakemill.telemetry.log import log
 
 Leaf = Callable[[int, End, str | None], DataFrame]
 """A source at an end, and a condition, in Spark SQL, on the rows that are needed."""
@@ -137,7 +138,11 @@ class Execution:
 
     # ------------------------------------------------------------ how
     def _run(self, query: exp.Expr) -> DataFrame:
-        return self._spark.sql(dialect.to_spark(self._own(query), self._types))
+        return self._asked(dialect.to_spark(self._own(query), self._types))
+
+    def _asked(self, text: str) -> DataFrame:
+        log().debug(text)
+        return self._spark.sql(text)
 
     def _own(self, query: exp.Expr) -> exp.Expr:
         """The query on this refresh's views, which are made as they are needed, and with the clock in it."""
@@ -161,7 +166,7 @@ class Execution:
             query = sqlglot.parse_one(self._steps[name].sql, dialect="duckdb")
             self._begun.add(name)
             text, self._types[self._prefix + name] = dialect.translated(self._own(query), self._types)
-            frame = self._spark.sql(text)
+            frame = self._asked(text)
             if not name.endswith(_DERIVED) or self._steps[name].gated:
                 frame = self._kept[name] = _keep(frame)
             self._add(name, frame)

@@ -7,6 +7,7 @@ DataFrame API is used, so classic sessions and Spark Connect run the same code.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column as Expr
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
@@ -21,7 +23,7 @@ from pyspark.sql import types as t
 
 from lakemill.core.scan import DataFile, FileRead, ReadPlan
 from lakemill.core.schema import Column, quote_spark
-from lakemill.errors import BadArgument, CatalogInconsistent
+from lakemill.errors import BadArgument, CatalogInconsistent, UnknownColumn
 from lakemill.spark import types
 from lakemill.spark.columns import OWN_ROW_ID, STAMP, by_id, by_name, comparable, has_map
 from lakemill.spark.paths import read_parquet, spark_uri
@@ -41,6 +43,7 @@ from lakemill.spark.positions import (
 
 WEIGHT, ROW_ID = "__weight", "__row_id"
 _PATH, _INDEX, _ROW_ID_START = "__path", "__index", "__row_id_start"
+_CONDITION = re.compile(r"^\[[\w.]+\] *")  # what Spark's messages begin with
 _HIVE_NULL, _TEXTS = "__HIVE_DEFAULT_PARTITION__", ("varchar", "json")
 
 
@@ -62,7 +65,26 @@ def scan_frame(
     spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table] = (), *, located: bool = False
 ) -> DataFrame:
     """The rows visible at ``b``. ``located`` adds ``__row_id``, ``__file_id``, ``__position`` (NULL where inlined)."""
-    return _rows(spark, plan, inlined, (ROW_ID, FILE_ID, POSITION) if located else ())
+    place = (ROW_ID, FILE_ID, POSITION) if located else ()
+    if taken := [column.name for column in plan.table.columns if column.name.lower() in place]:
+        raise BadArgument(
+            f"{plan.table.full_name} has a column named {taken[0]}, which a delete or a merge needs for itself",
+            remedy="rename the column, or change these rows with DuckDB",
+        )
+    return _rows(spark, plan, inlined, place)
+
+
+def matching(frame: DataFrame, where: str) -> DataFrame:
+    """The rows that meet a condition in Spark's SQL; what Spark does not take for one is refused."""
+    try:
+        found = frame.where(where)
+        found.schema  # noqa: B018 - Spark Connect looks at it only then
+    except PySparkException as error:
+        told = (str(error.getMessage() or error).strip().splitlines() or [type(error).__name__])[0]
+        message = _CONDITION.sub("", told).partition(" SQLSTATE")[0].rstrip(" ;")
+        kind = UnknownColumn if str(error.getCondition()).startswith("UNRESOLVED_COLUMN") else BadArgument
+        raise kind(message, place=where, remedy="correct the condition") from error
+    return found
 
 
 def delta_frame(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table] = ()) -> DataFrame:

@@ -173,9 +173,8 @@ def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
         return WrongType(f"a value of the query can't be computed: {told}", remedy="change the value, or the query")
     if gone := gone_for_spark(error):
         return gone
-    if "awssdk" in text or "fs.s3a" in text:
-        bucket = re.search(r"s3a?://[^/\s'`:,]+", text)
-        return s3_errors.explain(text, bucket[0].replace("s3a://", "s3://") if bucket else "the lake's data path")
+    if of_s3 := s3_errors.explain_spark(text):
+        return of_s3
     lines = [line.strip(": ") for line in text.splitlines() if not line.startswith("An error occurred while calling")]
     line = next((line for line in lines if line), type(error).__name__)
     if "Permission denied" in text or "Mkdirs failed" in text:

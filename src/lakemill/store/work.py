@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -29,6 +30,9 @@ COMMIT, DUE, DONE = "lakemill_commit", "lakemill_due", "lakemill_done"
 _LEADER = 0x6C616B652D736368  # any constant will do, as long as nobody else in this database uses it
 VERSIONS = 20
 """How many versions of a supplier are looked at: a consumer further behind than these waits for the next round."""
+
+
+_name = lru_cache(maxsize=100_000)(QualifiedName)  # the same ones at every look
 
 
 class Kind(Enum):
@@ -158,7 +162,7 @@ def _known(row: Sequence[Any]) -> Known:
     current = version_id is not None and of_definition == definition
     return Known(
         dynamic_id,
-        QualifiedName(schema, name),
+        _name(schema, name),
         active,
         target,
         priority,
@@ -169,7 +173,7 @@ def _known(row: Sequence[Any]) -> Known:
         busy,
         None if count is None else Failure(count, failed_at, failed_b, Retry(retry)),
         tuple(bases or ()),
-        tuple(QualifiedName(*source) for source in zip(schemas or (), names or (), strict=True)),
+        tuple(map(_name, schemas or (), names or ())),
     )
 
 

@@ -1,0 +1,96 @@
+"""DuckDB binds a query over empty tables of the same columns, in memory: its refusals and its types are ours.
+
+For ``runtime/analyse``, which knows what the query reads. The lake itself is not asked, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lakemill.core.definition import Definition
+from lakemill.core.names import QualifiedName, fold, quote
+from lakemill.core.position import Position
+from lakemill.errors import BadStatement, SqlFailed, UnsupportedType
+from lakemill.lake import duck
+from lakemill.store.definitions import OutputColumn
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+
+_PICTURE = re.compile(r"LINE (\d+): (.*)\n( *)\^")
+
+
+def described(
+    lake: Lake,
+    query: str,
+    tables: Mapping[QualifiedName, Mapping[str, str]],
+    views: Sequence[tuple[QualifiedName, str, str]],
+    at: Position,
+    file: str | None,
+) -> tuple[list[str], list[str]]:
+    """Names and types of the query's columns, over tables with typed columns and views with their text and aliases."""
+    with duck.connect(lake.settings, "", attach=False) as scratch:
+        for name, columns in tables.items():
+            inner = ", ".join(f"{quote(column)} {type_}" for column, type_ in columns.items())
+            scratch.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(name.schema)}")
+            scratch.execute(f"CREATE TABLE {name} ({inner})")
+        for name, text, aliases in reversed(views):  # one that another reads was found after it
+            scratch.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(name.schema)}")
+            scratch.execute(f"CREATE VIEW {name}{f' ({aliases})' if aliases else ''} AS {text}")
+        try:
+            rows = scratch.execute(f"DESCRIBE {query}").fetchall()
+        except duck.DuckError as error:
+            raise _refused(error, query, at, file) from error
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+def named_columns(
+    definition: Definition,
+    names: Sequence[str],
+    types: Sequence[str],
+    at: Position,
+    file: str | None,
+    listed_at: Position,
+) -> tuple[OutputColumn, ...]:
+    """The columns of the table: the query's own, under the names of the column list where there is one."""
+    if definition.columns:
+        if len(definition.columns) != len(names):
+            raise BadStatement(
+                f"the column list has {len(definition.columns)} names, the query {len(names)} columns",
+                remedy=f"the query's are {', '.join(names)}: give each a name, or leave the list out",
+                place=listed_at.place(file),
+            )
+        names = list(definition.columns)
+    twice = {name for name in names if [fold(other) for other in names].count(fold(name)) > 1}
+    if twice:
+        raise BadStatement(
+            f"two columns are called {min(twice)!r}", remedy="give one of them an alias", place=at.place(file)
+        )
+    return tuple(OutputColumn(name, _kept_as(type_, name)) for name, type_ in zip(names, types, strict=True))
+
+
+def _kept_as(type_: str, name: str) -> str:
+    """The type of the column in the lake: Spark has no 128-bit integers, and compares no maps."""
+    if "MAP(" in type_:
+        raise UnsupportedType(
+            f"column {name!r} holds a map, which can't be compared", remedy="write map_entries(…), a list of structs"
+        )
+    if type_ in ('"NULL"', "NULL"):
+        return "INTEGER"
+    return type_.replace("UHUGEINT", "DECIMAL(38,0)").replace("HUGEINT", "DECIMAL(38,0)")
+
+
+def _refused(error: Exception, text: str, at: Position, file: str | None) -> SqlFailed:
+    picture = _PICTURE.search(str(error))
+    message = re.sub(r";? *(LINE \d+|Candidate functions):.*$", "", duck.one_line(error))
+    place = at
+    if picture is not None:
+        number, caret = int(picture[1]), len(picture[3]) - len(f"LINE {picture[1]}: ")
+        lines = text.split("\n")
+        if not picture[2].startswith("...") and number <= len(lines):
+            caret -= len("DESCRIBE ") if number == 1 else 0
+            offset = sum(len(line) + 1 for line in lines[: number - 1]) + max(caret, 0)
+            place = at.within(text, offset)
+    return SqlFailed(message, remedy="correct the query", place=place.place(file))
