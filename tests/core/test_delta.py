@@ -279,7 +279,9 @@ def check(
     before, after = bag(connection, sql(at(tree, "a"))), bag(connection, sql(at(tree, "b")))
     for end, expected in (("a", before), ("b", after)):
         for name, number in sources.items():
-            connection.execute(f"CREATE OR REPLACE VIEW {name} AS FROM source{number}_{end}")
+            schema, plain = name.split(".")
+            view = f"TEMP VIEW {plain}" if schema == "main" else f"VIEW {name}"
+            connection.execute(f"CREATE OR REPLACE {view} AS FROM source{number}_{end}")
         assert bag(connection, at_time(query, TIMES[f"now_{end}"])) == expected, "the tree says another thing"
     delta = derive(tree, changed)
     for step in delta.steps:

@@ -13,8 +13,8 @@ def command(context: typer.Context, port: serving.PortOption = None) -> None:
 
     Several may run: one leads, the others stand by, and take over when it is gone.
 
-    lakemill scheduler
-    lakemill scheduler --port 0
+        lakemill scheduler
+        lakemill scheduler --port 0
     """
     from lakemill.runtime.scheduler import Scheduler
     from lakemill.runtime.service import Service
