@@ -3,7 +3,7 @@
 *Tick*: one look of the scheduler over 100, 1,000 and 10,000 dynamic tables, when nothing changed and when a hundredth
 of the base tables did. *Slots*: refreshes a minute that one worker does with 1, 2 and 4 slots, over tables that all
 have something to do. *Stream*: from a commit of stock DuckDB to the commit of the table derived from it, at a target
-lag of a second. PostgreSQL is the embedded one with fsync on, as a user has it.
+lag of a second. *Soak*: lags in a graph of three levels under a writer that never rests. PostgreSQL is the embedded one with fsync on, as a user has it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from threading import Event, Thread
 
 import lakemill
 from bench.measure import Report
+from lakemill.core.lag import lag
+from lakemill.core.names import parse_name
 from lakemill.lake import duck
 from lakemill.runtime.open import Lake
 from lakemill.runtime.scheduler import Scheduler
 from lakemill.runtime.standings import Looks
+from lakemill.runtime.verify import verify
 from lakemill.runtime.worker import Worker
 from lakemill.settings import Settings
 from lakemill.store import work
@@ -152,6 +155,59 @@ def stream(report: Report, seconds: float) -> None:
         report.add("commit to derived commit", "99 of 100", found[int(len(found) * 0.99)], unit="s")
 
 
+# ---------------------------------------------------------------- soak
+SOAK = {"6 tables": (2, timedelta(seconds=10)), "20 tables": (7, timedelta(seconds=60))}
+
+
+def soak(report: Report, seconds: float) -> None:
+    """Three levels of tables, one worker of four slots, a writer that never rests; lags as they are seen meanwhile."""
+    for kind, (width, target) in SOAK.items():
+        with new_lake({"service.tick": "200ms"}) as lake:
+            lake.sql("CREATE TABLE r AS SELECT i AS id, i % 100 AS k FROM range(100000) t(i)")
+            names = _three_levels(lake, width, target)
+            seen: dict[str, list[float]] = {name: [] for name in names}
+            with serving(lake, 4):
+                _until_loaded(lake)
+                stop = Event()
+                writer = Thread(target=_write, args=(lake.settings, lake.dsn, stop))
+                writer.start()
+                looks, until = Looks(lake), time.monotonic() + seconds
+                while time.monotonic() < until:
+                    for name, standing in looks.look().standings.items():
+                        behind = lag(standing, datetime.now(UTC))
+                        seen[name.name].append(behind.total_seconds() if behind is not None else seconds)
+                    time.sleep(0.2)
+                stop.set()
+                writer.join()
+            for level, letter in enumerate("abc", 1):
+                lags = sorted(lag for name, found in seen.items() if name.startswith(letter) for lag in found)
+                at_most = target.total_seconds() if level == 2 and width == 2 else None
+                report.add(
+                    f"soak, {kind} at {target.seconds} s", f"level {level}, half", statistics.median(lags), unit="s"
+                )
+                last = lags[int(len(lags) * 0.99)]
+                report.at_most(
+                    f"soak, {kind} at {target.seconds} s", f"level {level}, 99 of 100", last, at_most, unit="s"
+                )
+            for name in names:
+                assert verify(lake, parse_name(name)).equal, name
+
+
+def _three_levels(lake: Lake, width: int, target: timedelta) -> list[str]:
+    names = []
+    for number in range(width):
+        queries = {
+            f"a{number}": f"SELECT k, count(*) AS n, sum(id) AS s FROM r WHERE id % {width} = {number} GROUP BY k",
+            f"b{number}": f"SELECT n, count(*) AS m FROM a{number} GROUP BY n",
+            f"c{number}": f"SELECT sum(m) AS m, max(n) AS n FROM b{number}",
+        }
+        for name, query in list(queries.items())[: 3 if width != 7 or number < 6 else 2]:
+            promise = f"TARGET_LAG = '{target.seconds} seconds' INITIALIZE = ON_SCHEDULE"
+            lake.create(f"CREATE DYNAMIC TABLE {name} {promise} AS {query}")
+            names.append(name)
+    return names
+
+
 @contextmanager
 def serving(lake: Lake, count: int) -> Iterator[None]:
     stop = Event()
@@ -187,7 +243,7 @@ def _write(settings: Settings, dsn: str, stop: Event) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.service", description=__doc__)
-    parser.add_argument("--parts", default="ticks,slots,stream")
+    parser.add_argument("--parts", default="ticks,slots,stream,soak")
     parser.add_argument("--tables", default="100,1000,10000", help="how many tables a tick looks at")
     parser.add_argument("--seconds", type=float, default=60, help="how long slots and stream are watched")
     parser.add_argument("--out", type=Path, default=Path("bench/results/service.json"))
@@ -200,6 +256,8 @@ def main() -> None:
             slots(report, given.seconds)
         elif part == "stream":
             stream(report, given.seconds)
+        elif part == "soak":
+            soak(report, given.seconds)
         else:
             parser.error(f"there is no part {part}")
     report.finish(given.out)

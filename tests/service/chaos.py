@@ -1,0 +1,228 @@
+"""``python -m tests.service.chaos --kills N --seed S``: the service under kills, judged by DuckDB when it has settled.
+
+A scheduler and two workers, each a process, keep a graph of six tables fresh while stock DuckDB writes. One after the
+other a process is killed (−9), a worker is paused past its claim and goes on, PostgreSQL is killed. Afterwards nobody
+is harmed: every table becomes fresh, equals its query, and no refresh is left half done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+from typing import Any
+
+import lakemill
+from lakemill.core.names import parse_name
+from lakemill.errors import LakemillError
+from lakemill.lake import duck
+from lakemill.runtime.verify import verify
+from lakemill.settings import Settings
+from lakemill.store import db, work
+from lakemill.store.embedded import EmbeddedPostgres
+
+ROOT = Path(__file__).parents[2]
+SERVICE = """
+[service]
+tick = "300ms"
+claim_expiry = "8s"
+heartbeat = "2s"
+retry_base = "200ms"
+stop_grace = "5s"
+[spark]
+master = "local[1]"
+driver_memory = "600m"
+[duck]
+threads = 1
+"""
+PAUSE = 10.0
+"""Seconds: longer than a claim lives."""
+SETTLED = 240.0
+TABLES = {
+    "a": ("SELECT k, count(*) AS n, sum(v) AS v FROM r GROUP BY k", "'2 seconds'"),
+    "b": ("SELECT r.id, s.w FROM r JOIN s ON r.k = s.k", "'3 seconds'"),
+    "c": ("SELECT n, count(*) AS m FROM a GROUP BY n", "DOWNSTREAM"),
+    "d": ("SELECT a.k, a.n, b.id FROM a JOIN b ON a.n = b.w", "'5 seconds'"),
+    "e": ("SELECT sum(m) AS m FROM c", "'4 seconds'"),
+    "f": ("SELECT k, max(id) AS top FROM d GROUP BY k", "'5 seconds'"),
+}
+
+
+class Chaos:
+    def __init__(self, root: Path, seed: int) -> None:
+        self.root, self.rng = root, Random(f"chaos {seed}")
+        (root / "lakemill.toml").write_text(SERVICE)
+        self.server = EmbeddedPostgres(root / ".lakemill" / "postgres", fast=True)
+        self.settings = Settings.load(root)
+        with duck.connect(self.settings, self.server.start(), create=True, inline=0) as connection:
+            connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.did: Counter[str] = Counter()
+        self.writes: Counter[str] = Counter()
+
+    # ------------------------------------------------------------ the service
+    def start(self, name: str) -> None:
+        words = ["scheduler"] if name == "scheduler" else ["worker", "--name", name, "--slots", "2"]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        with (self.root / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "lakemill.cli.main", "-C", str(self.root), *words, "--port", "0"],
+                env=env,
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self, name: str) -> None:
+        process = self.processes[name]
+        process.kill()
+        process.wait()
+        self.start(name)
+
+    def harm(self) -> None:
+        """One of the ways in which things go wrong, at a random moment."""
+        time.sleep(self.rng.uniform(0.5, 6))
+        way = self.rng.choices(["worker", "scheduler", "pause", "postgres"], [6, 2, 2, 1])[0]
+        worker = self.rng.choice(["w1", "w2"])
+        self.did[way] += 1
+        if way == "worker":
+            self.kill(worker)
+        elif way == "scheduler":
+            self.kill("scheduler")
+        elif way == "pause":
+            self.processes[worker].send_signal(signal.SIGSTOP)
+            time.sleep(PAUSE)
+            self.processes[worker].send_signal(signal.SIGCONT)
+        else:
+            postmaster = int((self.root / ".lakemill/postgres/postmaster.pid").read_text().split()[0])
+            os.kill(postmaster, signal.SIGKILL)
+            time.sleep(1)
+            self.server.start()
+
+    # ------------------------------------------------------------ the writer
+    def write(self, stop: Event) -> None:
+        number = 0
+        while not stop.is_set():
+            with (
+                suppress(LakemillError, duck.DuckError),
+                duck.connect(self.settings, self.server.start()) as connection,
+            ):
+                while not stop.wait(self.rng.uniform(0.1, 0.6)):
+                    number += 1
+                    statement = self.rng.choice(
+                        [
+                            f"INSERT INTO r SELECT {number * 100} + i, i % 7, i FROM range(20) t(i)",
+                            f"DELETE FROM r WHERE id % 17 = {number % 17}",
+                            f"UPDATE r SET k = (k + 1) % 7 WHERE id % 13 = {number % 13}",
+                            f"UPDATE s SET w = w + 1 WHERE k = {number % 7}",
+                        ]
+                    )
+                    try:
+                        connection.execute(statement)
+                        self.writes["done"] += 1
+                    except duck.DuckError:  # two commits met, or PostgreSQL was killed: it did not happen, or it did
+                        self.writes["failed"] += 1
+                        break
+
+    # ------------------------------------------------------------ all of it
+    def run(self, kills: int) -> None:
+        with lakemill.open(self.settings) as lake:
+            lake.sql("CREATE TABLE r AS SELECT i AS id, i % 7 AS k, i AS v FROM range(200) t(i)")
+            lake.sql("CREATE TABLE s AS SELECT i AS k, i * 2 AS w FROM range(7) t(i)")
+            for name, (query, lag) in TABLES.items():
+                lake.create(f"CREATE DYNAMIC TABLE {name} TARGET_LAG = {lag} INITIALIZE = ON_SCHEDULE AS {query}")
+        stop = Event()
+        writer = Thread(target=self.write, args=(stop,))
+        try:
+            for name in ("scheduler", "w1", "w2"):
+                self.start(name)
+            self.settle()  # loaded once, so that kills meet refreshes of every kind
+            writer.start()
+            for number in range(kills):
+                self.harm()
+                if (number + 1) % 10 == 0:
+                    print(
+                        f"{time.strftime('%H:%M:%S')} {number + 1} kills: {dict(self.did)}, {dict(self.writes)}",
+                        flush=True,
+                    )
+        finally:
+            stop.set()
+            if writer.is_alive():
+                writer.join()
+        try:
+            self.settle()
+            self.judge()
+        finally:
+            self.end()
+
+    def settle(self) -> None:
+        """Until every table has seen the last write, and nothing is left to do."""
+        until = time.monotonic() + SETTLED
+        while True:
+            with suppress(LakemillError, *db.LOST), lakemill.open(self.settings) as lake:
+                row = lake.sql("SELECT max(snapshot_id) FROM lake.snapshots() WHERE author IS NULL").fetchone()
+                known = work.known(lake.conn)
+                if row and all(one.version is not None and one.version.b_hi >= row[0] for one in known):
+                    return
+            assert time.monotonic() < until, f"it does not settle: {self.told(lake)}"
+            time.sleep(0.5)
+
+    def told(self, lake: Any) -> list[str]:
+        return [f"{one.name}: {one.table.state.value}, lag {one.lag}" for one in lake.dynamic_tables()]
+
+    def judge(self) -> None:
+        with lakemill.open(self.settings) as lake:
+            for name in TABLES:
+                found = verify(lake, parse_name(name))
+                assert found.equal, found
+            states = {str(one.name): one.table.state.value for one in lake.dynamic_tables()}
+            assert set(states.values()) == {"ACTIVE"}, states
+            outcomes = lake.conn.execute(
+                "SELECT outcome, coalesce(error_code, action), count(*) FROM lakemill.refreshes"
+                " GROUP BY 1, 2 ORDER BY 1, 2"
+            ).fetchall()
+            internal = [row for row in outcomes if row[1] == "INTERNAL_ERROR"]
+            assert not internal, self.logs()
+            print(f"{dict(self.did)}; writes {dict(self.writes)}; refreshes {outcomes}", flush=True)
+
+    def logs(self) -> str:
+        return "\n".join(file.read_text()[-3000:] for file in self.root.glob("*.log"))
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self.server.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.service.chaos", description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="lakemill-chaos-"))
+    chaos = Chaos(root, given.seed)
+    try:
+        chaos.run(given.kills)
+    except AssertionError as error:
+        print(f"FAILED: seed {given.seed}, {dict(chaos.did)}: {error}\n{chaos.logs()}")
+        return 1
+    shutil.rmtree(root, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,17 @@
+"""A short one of `make chaos`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.service.chaos import Chaos
+
+
+@pytest.mark.xdist_group("spark")  # its workers have JVMs of their own: not beside the suite's
+def test_nothing_is_lost_under_kills(tmp_path: Path) -> None:
+    chaos = Chaos(tmp_path, seed=3)
+    chaos.run(kills=4)
+    assert sum(chaos.did.values()) == 4
+    assert chaos.writes["done"] > 0
