@@ -3,7 +3,8 @@
 *Tick*: one look of the scheduler over 100, 1,000 and 10,000 dynamic tables, when nothing changed and when a hundredth
 of the base tables did. *Slots*: refreshes a minute that one worker does with 1, 2 and 4 slots, over tables that all
 have something to do. *Stream*: from a commit of stock DuckDB to the commit of the table derived from it, at a target
-lag of a second. *Soak*: lags in a graph of three levels under a writer that never rests. PostgreSQL is the embedded one with fsync on, as a user has it.
+lag of a second. *Soak*: lags in a graph of three levels under a writer that never rests. PostgreSQL is the embedded
+one with fsync on, as a user has it.
 """
 
 from __future__ import annotations
