@@ -71,3 +71,19 @@ def test_a_small_delete_after_a_big_one_is_small(make_lake: MakeLake) -> None:
         ]
         assert changed[1:] == [2, 43]
         assert 1 <= changed[0] <= 3  # at an older b the later positions still count
+
+
+def test_a_small_change_is_small_after_a_compaction(make_lake: MakeLake) -> None:
+    """A merged file holds rows of several snapshots: those that came before the interval are no change of it."""
+    with Story(make_lake(inline=0)) as story:
+        for statement in (
+            "CREATE TABLE t (id INT)",
+            "INSERT INTO t SELECT * FROM range(100)",
+            "INSERT INTO t SELECT * FROM range(100, 103)",
+            "INSERT INTO t SELECT * FROM range(103, 108)",
+        ):
+            story.main.execute(statement)
+        head = story.head
+        story.main.execute("CALL ducklake_merge_adjacent_files('lake')")
+        pairs = ((head - 1, head), (head - 2, head), (head - 1, story.head), (head - 2, head - 1))
+        assert [story.table.plan_delta(a, b).rows_changed for a, b in pairs] == [5, 8, 5, 3]

@@ -113,6 +113,8 @@ class FileRead:
     file: DataFile
     at_a: bool
     at_b: bool
+    came: int | None = None
+    """Of a merged file that is live at both: how many of its rows came in between; None where that was not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,14 @@ class ReadPlan:
     def rows_changed(self) -> int:
         """How many rows a delta can hold at most: of a file that is live at both ends only what was deleted meanwhile.
 
-        Where rows carry stamps it says more than there are.
+        Where rows carry stamps that nobody counted it says more than there are.
         """
-        both = {read.file.id for read in self.files if read.at_a and read.at_b and read.file.partial_max is None}
-        total = sum(read.file.rows for read in self.files if read.file.id not in both)
+        both = {
+            read.file.id: read.came or 0
+            for read in self.files
+            if read.at_a and read.at_b and (read.file.partial_max is None or read.came is not None)
+        }
+        total = sum(both.get(read.file.id, read.file.rows) for read in self.files)
         for delete in self.deletes:
             if delete.file.data_file_id in both:
                 total -= delete.file.positions if delete.cut_a == ALL_DELETED else delete.earlier

@@ -127,7 +127,7 @@ def delta_in(catalog: Catalog, stamps: Stamps, table: TableAt, a: Snapshot, b: S
         table=table,
         a=a.id,
         b=b.id,
-        files=tuple(reads),
+        files=_with_counts(reads, stamps, a.id, b.id),
         deletes=_counted(combine_cuts(_only(cuts_a, live_a), _only(cuts_b, live_b)), stamps),
         inlined_deletes=tuple(delete for file_id in ids for delete in inlined.get(file_id, ())),
         inlined_rows=tuple(catalog.inlined_rows(table, a.id, b.id)),
@@ -245,6 +245,18 @@ def _cuts(catalog: Catalog, stamps: Stamps, table: TableAt, deletes: Sequence[De
         labels = catalog.labels(table.id, own[0], by.latest)
         cuts[data_file_id] = (delete, deleted_up_to(own, at.id, catalog.written_by(data_file_id), by, labels))
     return cuts
+
+
+def _with_counts(reads: Sequence[FileRead], stamps: Stamps, a: int, b: int) -> tuple[FileRead, ...]:
+    """With how many rows of merged files came in between: after a compaction a small change is still a small one."""
+    merged = [read.file.path for read in reads if read.at_a and read.at_b and read.file.partial_max is not None]
+    known = stamps.of(merged) if merged else {}
+    return tuple(
+        replace(read, came=sum(rows for stamp, rows in known[read.file.path].items() if a < stamp <= b))
+        if read.at_a and read.at_b and known.get(read.file.path)
+        else read
+        for read in reads
+    )
 
 
 def _counted(deletes: Sequence[DeleteRead], stamps: Stamps) -> tuple[DeleteRead, ...]:
