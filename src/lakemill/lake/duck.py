@@ -299,6 +299,10 @@ def explained(*, own: bool = False) -> Iterator[None]:
         raise explain(error, own=own) from error
 
 
+_OURS = re.compile(r';? *Did you mean "(?:_lakemill\.|__lakemill_|pg_|duckdb_)[^"]*"\?')
+"""A hint at what nobody should read: hidden states, and the engines' own tables."""
+
+
 def one_line(error: BaseException) -> str:
     """A message of DuckDB for people: one line, no password, no stack, no picture of the statement."""
     text = str(error).split("\n\nStack Trace")[0]
@@ -311,4 +315,5 @@ def one_line(error: BaseException) -> str:
     joined = "; ".join(told)
     joined = re.sub(r'Failed to attach DuckLake MetaData "[^"]*" at path \+ "[^"]*?"(?=[A-Z])', "", joined)
     joined = re.sub(r'Unable to connect to Postgres at "(?:[^"\\]|\\.)*": ', "PostgreSQL does not answer: ", joined)
+    joined = _OURS.sub("", joined)
     return without_password(joined) or type(error).__name__

@@ -108,9 +108,10 @@ class _Carrying:
     def load(self, stack: ExitStack) -> RefreshRecord:
         """All rows into a new table, which takes the name as it is published."""
         table = self.work.table
-        filling = stack.enter_context(
-            new_table(self.lake, f"d{table.id}", table.name, table.resolved.columns, table.definition.partition_by)
-        )
+        with self.work.phase("prepare"):
+            filling = stack.enter_context(
+                new_table(self.lake, f"d{table.id}", table.name, table.resolved.columns, table.definition.partition_by)
+            )
         with self.execution(filling.table.columns) as execution, self.work.phase("compute"):
             states = self.loaded_states(stack, execution)
             own = self._filled(filling, self.whole(execution), self._old_table())
@@ -136,7 +137,7 @@ class _Carrying:
         found = []
         for state, kept in zip(self._wanted_states(), self.window.states, strict=True):
             own = self._table_of(kept)
-            attempt = stack.enter_context(writing(own, changes=True))
+            attempt = self._prepared(stack, own)
             columns = attempt.state.table.columns
             with self.work.phase("compute"):
                 now = stack.enter_context(diff_of(attempt, execution.state(state, columns)))
@@ -160,7 +161,7 @@ class _Carrying:
         return Written(filling.attempt, [*updates, *swap], needed, (sum(file.record_count for file in files), 0))
 
     def change(self, stack: ExitStack, own: Table) -> RefreshRecord:
-        attempt = stack.enter_context(writing(own, changes=True))
+        attempt = self._prepared(stack, own)
         table = attempt.state.table
         # nobody else may have written: since the rows were read, or since it was seen that they are as we left them
         base = attempt.state.snapshot.id if self.plan.delta is None else self.window.head
@@ -189,11 +190,15 @@ class _Carrying:
         for number in delta.merged:
             state = self.window.states[number - len(self.window.sources)]
             own = self._table_of(state)
-            attempt = stack.enter_context(writing(own, changes=True))
+            attempt = self._prepared(stack, own)
             needed = attempt.requirements(Purpose.EQUATION, self.window.head)
             signed = execution.state_delta(number, attempt.state.table.columns)
             found.append(self._changed(stack, attempt, own, signed, needed))
         return found
+
+    def _prepared(self, stack: ExitStack, own: Table) -> Writing:
+        with self.work.phase("prepare"):
+            return stack.enter_context(writing(own, changes=True))
 
     def _changed(
         self, stack: ExitStack, attempt: Writing, own: Table, signed: DataFrame, needed: tuple[Requirement, ...]

@@ -7,49 +7,35 @@ staged once, and what is written derives from that file. Content, frontier, hist
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import sqlglot
-from sqlglot import exp
-
-from lakemill.core.definition import Dialect, RefreshMode
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName
-from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
+from lakemill.core.plan import Plan, Reason
 from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.core.scan import Snapshot
-from lakemill.core.shape import NotIncremental
-from lakemill.core.sparksql import NO_DELTAS, SparkQuery, read
-from lakemill.core.state import keep
 from lakemill.errors import (
     ClaimLost,
     ConflictError,
     FrontierMoved,
-    HistoryError,
     InternalError,
     LakemillError,
     OutcomeUnknown,
-    OutputChanged,
-    SnapshotGone,
-    StrictRefused,
     UnknownDynamicTable,
-    of_code,
 )
 from lakemill.runtime import recording
-from lakemill.runtime.analyse import analyse_again, shape_of
 from lakemill.runtime.apply import Lost
 from lakemill.runtime.carry import carry_out
 from lakemill.runtime.claiming import claimed, holder
-from lakemill.runtime.declaring import declare
-from lakemill.runtime.window import STATE_LOST, Window, gone, look, states_fit, unchanged
+from lakemill.runtime.planning import Planning
+from lakemill.runtime.window import Window, gone, unchanged
 from lakemill.store import claims, db, definitions, history, pins, versions
-from lakemill.store.definitions import DynamicTable, Source, SourceKind
+from lakemill.store.definitions import DynamicTable, SourceKind
 from lakemill.store.history import RefreshRecord
 from lakemill.telemetry import metrics
 from lakemill.telemetry.log import failed as log_failed
@@ -63,8 +49,6 @@ ROUNDS = 5
 """How often all is planned at a newer snapshot, because somebody else has taken a table past the last one."""
 _MEASURED = ("rows_in", "rows_inserted", "rows_deleted", "records_read", "bytes_read", "bytes_written", "spark_jobs")
 _NOTHING = dict.fromkeys(_MEASURED, 0)
-_LOADED_ANEW = "nothing is to be done: it is loaded anew, and goes on from there"
-_CURES = {SnapshotGone.code: "refresh it more often, or keep snapshots for longer"}
 NO_CHANGE = Reason("NO_CHANGE", "nothing that it reads changed")
 
 
@@ -181,26 +165,15 @@ def _holds(lake: Lake, table: DynamicTable, b: Snapshot, t: datetime) -> bool:
 
 # ---------------------------------------------------------------- one table
 @dataclass(slots=True)
-class Refresh:
+class Refresh(Planning):
     """One refresh of one table; ``run`` does it, and records what it did."""
 
-    lake: Lake
-    table: DynamicTable
-    sources: tuple[Source, ...]
-    b: Snapshot
-    t: datetime
     trigger: Trigger
-    full: bool = False
     begun: RefreshRecord | None = None
     """Of an earlier round, which could not end it."""
     lost: Callable[[], LakemillError | None] = lambda: None
     """Why somebody stopped it; None: nobody did."""
-    frontier: versions.Frontier | None = None
     record: RefreshRecord = field(init=False)
-    _shape: Shape | None = None
-    _phases: dict[str, float] = field(default_factory=dict)
-    _open: dict[str, float] = field(default_factory=dict)
-    """Phases that are not over, and when they began."""
 
     def begin(self) -> None:
         self.frontier = versions.frontier(self.lake.conn, self.table.id)
@@ -215,10 +188,6 @@ class Refresh:
             b=self.b.id,
             t=self.t if self.clocked else None,
         )
-
-    @property
-    def clocked(self) -> bool:
-        return self.table.resolved.clocked
 
     def run(self) -> RefreshRecord:
         """Do it; ``FrontierMoved`` where it, or a supplier, has passed b: all must be planned again at a later one."""
@@ -266,12 +235,7 @@ class Refresh:
         return True
 
     def _so_far(self) -> RefreshRecord:
-        return replace(self.record, phases=self._taken())
-
-    def _taken(self) -> dict[str, float]:
-        """By phase; the one that saves the record counts up to here."""
-        now = time.monotonic()
-        return self._phases | {name: self._phases.get(name, 0.0) + now - began for name, began in self._open.items()}
+        return replace(self.record, phases=self.taken())
 
     def begin_again(self) -> None:
         """Somebody was first: the frontier and the definition are read anew, and the same record goes on."""
@@ -300,94 +264,6 @@ class Refresh:
             return carry_out(self, held, plan, window)
         except Lost as lost:
             return carry_out(self, held, replace(plan, action=Action.FULL, reason=lost.reason, delta=None), window)
-
-    # ------------------------------------------------------------ line 7
-    def planned(self) -> tuple[Plan, Window]:
-        """The plan, with the window that it stands on."""
-        window = self._look()
-        strict = self.table.definition.strict and not self.full
-        if strict and window.lost is not None and not self._declared_so(window.lost):
-            raise StrictRefused(f"{window.lost.text}, and it is STRICT")
-        if (window.lost is not None or self.frontier is None) and self._declared_again():
-            window = replace(self._look(), lost=window.lost)
-        sizes = dict(enumerate([*(s.size for s in window.sources), *(s.size for s in window.states)]))
-        whole = sum(source.size.bytes for source in window.sources)
-        if self.frontier is None:
-            reason = Reason("FIRST_LOAD", "it was never loaded")
-            return Plan(Action.INITIALIZE, reason, full_bytes=whole), window
-        if window.lost is not None:
-            return Plan(Action.REINITIALIZE, window.lost, full_bytes=whole), window
-        if self.full:
-            return Plan(Action.FULL, Reason("REQUESTED", "FULL was asked for"), full_bytes=whole), window
-        definition = self.table.definition
-        mode = ResolvedMode(definition.refresh_mode, self.table.resolved.mode, self._mode_reason())
-        moved = self.clocked and self.frontier.version.t != self.t
-        adaptive = definition.refresh_mode is RefreshMode.ADAPTIVE
-        plan = decide(
-            self.shape,
-            mode,
-            sizes,
-            threshold=definition.cardinality_threshold,
-            strict=definition.strict,
-            clock_moved=moved,
-            experience=recording.experience(self.lake, self.table) if adaptive else None,
-        )
-        return plan, window
-
-    def _declared_so(self, lost: Reason) -> bool:
-        """Whether it was declared so that its past is of no use: by another query, or as one that has states now."""
-        had_states = self.frontier is not None and self.frontier.states
-        return lost.code == "DEFINITION_CHANGED" or (lost is STATE_LOST and not had_states)
-
-    def _look(self) -> Window:
-        """The window, and the query's shape over it, with the states that it should have."""
-        with self.phase("look"):
-            window = look(self.lake, self.table, self.sources, self.frontier, self.b, self.t)
-            self._shape = self._shaped(window)
-        if window.lost is not None and issubclass(of_code(window.lost.code), HistoryError):
-            # a delta's reader would be told to read all of the table: that is what is done
-            window = replace(window, lost=replace(window.lost, remedy=_CURES.get(window.lost.code, _LOADED_ANEW)))
-        if self.frontier is not None and window.lost is None and not states_fit(self._shape, window):
-            return replace(window, lost=STATE_LOST)
-        return window
-
-    @property
-    def shape(self) -> Shape:
-        assert self._shape is not None  # noqa: S101  (a plan stands on it)
-        return self._shape
-
-    def _shaped(self, window: Window) -> Shape:
-        query = self.query
-        if isinstance(query, SparkQuery):
-            return NO_DELTAS
-        tables = tuple(source for source in self.sources if source.kind is not SourceKind.VIEW)
-        found = shape_of(query, tables, {source.key: dict.fromkeys(source.columns, "") for source in tables})
-        if isinstance(found, NotIncremental) or self.table.resolved.mode is RefreshMode.FULL:
-            return found
-        return keep(found, [source.types for source in window.sources])
-
-    @property
-    def query(self) -> exp.Query | SparkQuery:
-        text, dialect = self.table.resolved.query, self.table.definition.dialect
-        parsed = cast("exp.Query", sqlglot.parse_one(text, dialect=dialect.value))
-        return parsed if dialect is Dialect.DUCKDB else read(text, parsed)
-
-    def _mode_reason(self) -> Reason:
-        code, _, text = self.table.resolved.mode_reason.partition(": ")
-        text, _, remedy = text.partition(" → ")
-        return Reason(code, text, remedy or None)
-
-    def _declared_again(self) -> bool:
-        """Whether the definition means something else by now; what is loaded must still have these columns."""
-        found = analyse_again(self.lake, self.table)
-        if (found.resolved, found.sources) == (self.table.resolved, self.sources):
-            return False
-        if self.frontier is not None and found.resolved.columns != self.table.resolved.columns:
-            raise OutputChanged(f"the query of {self.table.name} has other columns by now")
-        self.table = declare(self.lake, self.table, self.table.definition, found.resolved, found.sources)
-        self.sources = definitions.sources(self.lake.conn, self.table)
-        self._shape = None
-        return True
 
     # ------------------------------------------------------------ ends
     def _no_data(self, reason: Reason, held: claims.Claim | None = None, window: Window | None = None) -> RefreshRecord:
@@ -440,17 +316,8 @@ class Refresh:
             remedy=reason.remedy,
             commit=commit,
             ended_at=datetime.now(UTC),
-            phases=self._taken(),
+            phases=self.taken(),
             **measured,
         )
         history.save_refresh(where, self.record)
         return self.record
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        started = self._open[name] = time.monotonic()
-        try:
-            yield
-        finally:
-            self._open.pop(name, None)
-            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started

@@ -1,0 +1,161 @@
+"""What a refresh stands on and what it will do: the window of its sources, the query's shape over it, the plan.
+
+Lines 6 and 7 of a refresh, and all of ``explain``. A definition whose sources have another shape by now is declared
+again on the way. Nothing is computed here, and nothing is published.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+import sqlglot
+from sqlglot import exp
+
+from lakemill.core.definition import Dialect, RefreshMode
+from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
+from lakemill.core.refresh import Action
+from lakemill.core.scan import Snapshot
+from lakemill.core.shape import NotIncremental
+from lakemill.core.sparksql import NO_DELTAS, SparkQuery, read
+from lakemill.core.state import keep
+from lakemill.errors import HistoryError, OutputChanged, SnapshotGone, StrictRefused, of_code
+from lakemill.runtime import recording
+from lakemill.runtime.analyse import analyse_again, shape_of
+from lakemill.runtime.declaring import declare
+from lakemill.runtime.window import STATE_LOST, Window, look, states_fit
+from lakemill.store import definitions, versions
+from lakemill.store.definitions import DynamicTable, Source, SourceKind
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
+
+_LOADED_ANEW = "nothing is to be done: it is loaded anew, and goes on from there"
+_CURES = {SnapshotGone.code: "refresh it more often, or keep snapshots for longer"}
+
+
+@dataclass(slots=True)
+class Planning:
+    """One table, on its way to data snapshot ``b``; ``t`` is what now() means there."""
+
+    lake: Lake
+    table: DynamicTable
+    sources: tuple[Source, ...]
+    b: Snapshot
+    t: datetime
+    full: bool = field(default=False, kw_only=True)
+    frontier: versions.Frontier | None = field(default=None, kw_only=True)
+    _shape: Shape | None = field(default=None, init=False)
+    _phases: dict[str, float] = field(default_factory=dict, init=False)
+    _open: dict[str, float] = field(default_factory=dict, init=False)
+    """Phases that are not over, and when they began."""
+
+    @property
+    def clocked(self) -> bool:
+        return self.table.resolved.clocked
+
+    def planned(self) -> tuple[Plan, Window]:
+        """The plan, with the window that it stands on."""
+        window = self._look()
+        strict = self.table.definition.strict and not self.full
+        if strict and window.lost is not None and not self._declared_so(window.lost):
+            raise StrictRefused(f"{window.lost.text}, and it is STRICT")
+        if (window.lost is not None or self.frontier is None) and self._declared_again():
+            window = replace(self._look(), lost=window.lost)
+        sizes = dict(enumerate([*(s.size for s in window.sources), *(s.size for s in window.states)]))
+        whole = sum(source.size.bytes for source in window.sources)
+        if self.frontier is None:
+            reason = Reason("FIRST_LOAD", "it was never loaded")
+            return Plan(Action.INITIALIZE, reason, full_bytes=whole), window
+        if window.lost is not None:
+            return Plan(Action.REINITIALIZE, window.lost, full_bytes=whole), window
+        if self.full:
+            return Plan(Action.FULL, Reason("REQUESTED", "FULL was asked for"), full_bytes=whole), window
+        definition = self.table.definition
+        mode = ResolvedMode(definition.refresh_mode, self.table.resolved.mode, self._mode_reason())
+        moved = self.clocked and self.frontier.version.t != self.t
+        adaptive = definition.refresh_mode is RefreshMode.ADAPTIVE
+        plan = decide(
+            self.shape,
+            mode,
+            sizes,
+            threshold=definition.cardinality_threshold,
+            strict=definition.strict,
+            clock_moved=moved,
+            experience=recording.experience(self.lake, self.table) if adaptive else None,
+        )
+        return plan, window
+
+    def _declared_so(self, lost: Reason) -> bool:
+        """Whether it was declared so that its past is of no use: by another query, or as one that has states now."""
+        had_states = self.frontier is not None and self.frontier.states
+        return lost.code == "DEFINITION_CHANGED" or (lost is STATE_LOST and not had_states)
+
+    def _look(self) -> Window:
+        """The window, and the query's shape over it, with the states that it should have."""
+        with self.phase("look"):
+            window = look(self.lake, self.table, self.sources, self.frontier, self.b, self.t)
+            self._shape = self._shaped(window)
+        if window.lost is not None and issubclass(of_code(window.lost.code), HistoryError):
+            # a delta's reader would be told to read all of the table: that is what is done
+            window = replace(window, lost=replace(window.lost, remedy=_CURES.get(window.lost.code, _LOADED_ANEW)))
+        if self.frontier is not None and window.lost is None and not states_fit(self._shape, window):
+            return replace(window, lost=STATE_LOST)
+        return window
+
+    @property
+    def shape(self) -> Shape:
+        assert self._shape is not None  # noqa: S101  (a plan stands on it)
+        return self._shape
+
+    def _shaped(self, window: Window) -> Shape:
+        query = self.query
+        if isinstance(query, SparkQuery):
+            return NO_DELTAS
+        tables = tuple(source for source in self.sources if source.kind is not SourceKind.VIEW)
+        found = shape_of(query, tables, {source.key: dict.fromkeys(source.columns, "") for source in tables})
+        if isinstance(found, NotIncremental) or self.table.resolved.mode is RefreshMode.FULL:
+            return found
+        return keep(found, [source.types for source in window.sources])
+
+    @property
+    def query(self) -> exp.Query | SparkQuery:
+        text, dialect = self.table.resolved.query, self.table.definition.dialect
+        parsed = cast("exp.Query", sqlglot.parse_one(text, dialect=dialect.value))
+        return parsed if dialect is Dialect.DUCKDB else read(text, parsed)
+
+    def _mode_reason(self) -> Reason:
+        code, _, text = self.table.resolved.mode_reason.partition(": ")
+        text, _, remedy = text.partition(" → ")
+        return Reason(code, text, remedy or None)
+
+    def _declared_again(self) -> bool:
+        """Whether the definition means something else by now; what is loaded must still have these columns."""
+        found = analyse_again(self.lake, self.table)
+        if (found.resolved, found.sources) == (self.table.resolved, self.sources):
+            return False
+        if self.frontier is not None and found.resolved.columns != self.table.resolved.columns:
+            raise OutputChanged(f"the query of {self.table.name} has other columns by now")
+        self.table = declare(self.lake, self.table, self.table.definition, found.resolved, found.sources)
+        self.sources = definitions.sources(self.lake.conn, self.table)
+        self._shape = None
+        return True
+
+    # ------------------------------------------------------------ how long it takes
+    def taken(self) -> dict[str, float]:
+        """By phase; the one that saves the record counts up to here."""
+        now = time.monotonic()
+        return self._phases | {name: self._phases.get(name, 0.0) + now - began for name, began in self._open.items()}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        started = self._open[name] = time.monotonic()
+        try:
+            yield
+        finally:
+            self._open.pop(name, None)
+            self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started
