@@ -276,6 +276,9 @@ class ServiceSettings(_Group):
     suspend_after: int = Field(
         5, ge=1, description="A table is suspended after so many scheduled refreshes failed in a row."
     )
+    history: Duration = Field(
+        timedelta(days=30), description="Records of refreshes are kept for this long; the newest of a table always."
+    )
     recycle_jobs: int = Field(
         2000, ge=0, description="Spark's JVM is started anew after so many refreshes of a worker; 0: never."
     )

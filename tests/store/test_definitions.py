@@ -130,6 +130,14 @@ def test_nodes_make_the_graph(where, make):
     assert graph.nodes[parse_name("b")].target_lag == TargetLag(timedelta(minutes=5))
 
 
+def test_ancestors_come_in_order(where, make):
+    a, b = make("a"), make("b", "x")
+    c = make("c", "a b")
+    d = make("d", "c a x")
+    assert definitions.ancestors(where, d.id) == (a.id, b.id, c.id)
+    assert definitions.ancestors(where, a.id) == ()
+
+
 def test_a_table_without_sources_is_a_node(where):
     definitions.create(where, Definition(parse_name("t"), "SELECT 1", DOWNSTREAM), RESOLVED, [])
     assert definitions.nodes(where)[0].sources == ()

@@ -82,6 +82,10 @@ class Catalog:
     def head(self) -> Snapshot:
         return Snapshot(*self._one("head"))
 
+    def oldest(self) -> int:
+        """The oldest snapshot that can still be read."""
+        return int(self._one("oldest")[0])
+
     def snapshot(self, snapshot_id: int) -> Snapshot:
         row = self._one("snapshot", id=snapshot_id)
         if row is not None:

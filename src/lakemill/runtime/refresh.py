@@ -121,7 +121,7 @@ def refresh_at(
     """
     schema = lake.settings.lake.catalog_schema
     with pins.pinned(lake.conn, b.id, holder(), "refresh", PIN, catalog_schema=schema):
-        for one in _chain(lake, {dynamic_id}):
+        for one in (*definitions.ancestors(lake.conn, dynamic_id), dynamic_id):
             table = definitions.by_id(lake.conn, one)
             work = Refresh(lake, table, definitions.sources(lake.conn, table), b, t, Trigger.SCHEDULED, lost=lost)
             if one != dynamic_id:

@@ -21,7 +21,7 @@ from lakemill.core.rounds import Round, Wait, next_look, plan_rounds
 from lakemill.errors import LakemillError
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.standings import Look, Looks
-from lakemill.store import db, versions, work
+from lakemill.store import db, history, versions, work
 from lakemill.store.work import Kind
 from lakemill.telemetry import metrics
 from lakemill.telemetry.log import failed, log
@@ -34,6 +34,7 @@ IDLE = timedelta(minutes=1)
 """How often the data snapshot of tables that nothing happened to is raised."""
 MEASURE = timedelta(seconds=5)
 """How often the gauges of all tables are set: nobody scrapes more often."""
+FORGET = timedelta(hours=1)
 SETTLE = 0.05
 """Seconds between being told of a commit and looking: commits come in bursts."""
 STANDBY = 2.0
@@ -54,7 +55,7 @@ class Scheduler:
         service = settings.service
         self._backoff = Backoff(service.retry_base, service.retry_factor, service.retry_cap)
         self._told: dict[QualifiedName, str] = {}
-        self._raised = self._measured = datetime.min.replace(tzinfo=UTC)
+        self._raised = self._measured = self._forgot = datetime.min.replace(tzinfo=UTC)
         self.leads = False
         self.ready = False
         """Whether it looks, or stands by for another that does."""
@@ -109,6 +110,9 @@ class Scheduler:
             _raise_idle(lake, look)
             self._raised = now
         self._say([wait for one in rounds for wait in one.waits])
+        if now - self._forgot >= FORGET:
+            _forget(lake, now)
+            self._forgot = now
         if now - self._measured >= MEASURE:
             self._measure(lake, look, now)
             self._measured = now
@@ -181,6 +185,14 @@ def _widen(lake: Lake, look: Look, one: Round) -> None:
         if idle:
             b = lake.snapshot(run.b)
             versions.raise_idle(lake.conn, idle, b.id, b.time, lake.settings.lake.catalog_schema)
+
+
+def _forget(lake: Lake, now: datetime) -> None:
+    """Old records, and versions that nobody can read any more."""
+    history.forget_refreshes(lake.conn, now - lake.settings.service.history)
+    with lake.catalog() as catalog:
+        oldest = catalog.oldest()
+    versions.forget_versions(lake.conn, oldest)
 
 
 def _raise_idle(lake: Lake, look: Look) -> None:

@@ -196,6 +196,12 @@ def sources(where: Executor, table: DynamicTable) -> tuple[Source, ...]:
     )
 
 
+def ancestors(where: Executor, dynamic_id: int) -> tuple[int, ...]:
+    """The dynamic tables that its content comes from, in order; of one table, however many there are."""
+    rows = where.execute(QUERIES["ancestors"].compose(), {"dynamic_id": dynamic_id}).fetchall()
+    return tuple(row[0] for row in rows)
+
+
 def nodes(where: Executor) -> tuple[Node, ...]:
     """All dynamic tables, for ``core/graph``."""
     rows = where.execute(QUERIES["nodes"].compose()).fetchall()

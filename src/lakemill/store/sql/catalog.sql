@@ -9,6 +9,10 @@ SELECT key, value FROM ducklake_metadata WHERE scope IS NULL AND key IN ('versio
 SELECT snapshot_id, snapshot_time, schema_version, next_file_id
 FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1;
 
+-- name: oldest
+-- the oldest snapshot that is left
+SELECT min(snapshot_id) FROM ducklake_snapshot;
+
 -- name: snapshot
 -- one snapshot
 SELECT snapshot_id, snapshot_time, schema_version, next_file_id FROM ducklake_snapshot WHERE snapshot_id = %(id)s;

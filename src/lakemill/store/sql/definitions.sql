@@ -66,6 +66,21 @@ LEFT JOIN lakemill.sources s ON s.dynamic_id = d.dynamic_id AND s.version = d.de
 LEFT JOIN lakemill.dynamic_tables u ON u.dynamic_id = s.supplier_id
 GROUP BY d.dynamic_id, n.target_lag, n.scheduler;
 
+-- name: ancestors
+-- the dynamic tables that its content comes from, suppliers before their consumers
+WITH RECURSIVE above AS (
+  SELECT s.supplier_id AS dynamic_id, 1 AS steps
+  FROM lakemill.dynamic_tables d
+  JOIN lakemill.sources s ON s.dynamic_id = d.dynamic_id AND s.version = d.definition_version
+  WHERE d.dynamic_id = %(dynamic_id)s AND s.supplier_id IS NOT NULL
+  UNION
+  SELECT s.supplier_id, a.steps + 1
+  FROM above a
+  JOIN lakemill.dynamic_tables d ON d.dynamic_id = a.dynamic_id
+  JOIN lakemill.sources s ON s.dynamic_id = d.dynamic_id AND s.version = d.definition_version
+  WHERE s.supplier_id IS NOT NULL)
+SELECT dynamic_id FROM above GROUP BY dynamic_id ORDER BY max(steps) DESC, dynamic_id;
+
 -- name: set_state
 -- a new state, for those that are in one of these now (NULL: in any)
 WITH wanted AS (
