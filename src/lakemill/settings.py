@@ -252,6 +252,31 @@ class UpkeepSettings(_Group):
     target_file_size: Size = Field(
         512 * 10**6, description="Size that compaction aims at, where the lake has no option of its own."
     )
+    auto: Annotated[str, BeforeValidator(parse_jobs)] = Field(
+        "compact, cleanup, orphans",
+        description="What the service does by itself: some of compact, expire, cleanup, orphans; empty: nothing.",
+    )
+    interval: Duration = Field(timedelta(hours=1), description="How often the service looks for such work.")
+    window: str = Field(
+        "",
+        pattern=r"^$|^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$",
+        description="Only within these hours of a day (UTC), such as `01:00-05:00`; empty: at any time.",
+    )
+    small_files: int = Field(
+        16, ge=2, description="A table with so many files below a quarter of the target size is compacted."
+    )
+    deleted_share: float = Field(
+        0.2, gt=0, le=1, description="So is one of whose files this share of the rows is deleted."
+    )
+
+
+def parse_jobs(value: object) -> object:
+    """``'compact, cleanup'``: some of the jobs of upkeep."""
+    words = [word.strip() for word in str(value).split(",") if word.strip()]
+    unknown = set(words) - {"compact", "expire", "cleanup", "orphans"}
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))}: not among compact, expire, cleanup, orphans")
+    return ", ".join(words)
 
 
 class ServiceSettings(_Group):

@@ -174,7 +174,7 @@ def test_two_schedulers_add_nothing_twice(service: Service) -> None:
     look = service.looks.look()
     first = service.scheduler.tick(service.lake, look, service.now)
     second = Scheduler(service.lake.settings).tick(service.lake, look, service.now)
-    assert (first.added, second.added) == (1, 0)
+    assert (first.added > 0, second.added) == (True, 0)
 
 
 def test_a_look_reads_what_came_since_the_last(service: Service) -> None:
@@ -190,3 +190,16 @@ def test_a_look_reads_what_came_since_the_last(service: Service) -> None:
     (standing,) = first.standings.values()
     assert standing.change is not None
     assert standing.change.snapshot == service.lake.snapshot().id
+
+
+def test_upkeep_is_due_after_its_interval_and_comes_last(service: Service) -> None:
+    for number in range(20):
+        service.lake.sql(f"INSERT INTO r VALUES ({number}, 0)")
+    service.create("a", "SELECT k FROM s")
+    service.tick(3601)
+    service.tick(3601)
+    due = [work.take(service.lake.conn, "w", (Kind.REFRESH, Kind.UPKEEP), LONG) for _ in range(5)]
+    assert [one and one.subject for one in due][1:] == ["cleanup", "orphans", "compact main.r", None]
+    assert due[0] is not None
+    assert due[0].kind is Kind.REFRESH
+    assert service.tick(10).added == 0

@@ -158,3 +158,26 @@ def test_work_that_another_was_given_is_stopped_and_counts_for_nothing(
         work.leave(mill.lake.conn, "other")
         until(lambda: fresh(mill, "a"))
     mill.judge("a")
+
+
+def test_upkeep_goes_on_beside_refreshes(make_lake: MakeLake, spark: Any) -> None:
+    flags = {**QUICK, "upkeep.interval": "1s", "upkeep.small_files": 5, "upkeep.orphan_age": "1s"}
+    with lakemill.open(make_lake(flags=flags).settings) as lake:
+        mill = Mill(lake)
+        create(mill, "a", "SELECT k, count(*) AS n FROM r GROUP BY k")
+
+        def files() -> int:
+            row = mill.lake.conn.execute(
+                "SELECT count(*) FROM ducklake_data_file f JOIN ducklake_table t USING (table_id)"
+                " WHERE t.table_name = 'r' AND f.end_snapshot IS NULL"
+            ).fetchone()
+            return int(row[0]) if row else 0
+
+        with serving(mill):
+            for number in range(6):
+                mill.tell(f"INSERT INTO r VALUES ({100 + number}, 1, 0, 'x')")
+            until(lambda: files() < 5)
+            mill.tell("DELETE FROM r WHERE id = 3")
+            until(lambda: fresh(mill, "a"))
+        mill.judge("a")
+        assert mill.rows("SELECT count(*), count(DISTINCT id) FROM r") == [(45, 45)]

@@ -16,6 +16,8 @@ from psycopg import sql
 
 from lakemill.core.changes import DELETES, INSERTS, SHAPES, Change, parse_changes
 from lakemill.core.lag import Commit
+from lakemill.core.names import quote
+from lakemill.core.tending import Crowd
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("listing")
@@ -130,6 +132,14 @@ def list_commits(conn: psycopg.Connection[Any], schema: str, after: int) -> list
         found.append(ListedCommit(Commit(snapshot, time), frozenset(tables) if told else None))
         last = snapshot
     return found
+
+
+def list_crowds(conn: psycopg.Connection[Any], schema: str, small: int) -> list[Crowd]:
+    """The files of every table, hidden states included; ``small``: below how many bytes a file is."""
+    with conn.transaction():
+        _search(conn, schema)
+        rows = conn.execute(QUERIES["crowds"].compose(), {"small": small}).fetchall()
+    return [Crowd(f"{quote(schema_name)}.{quote(name)}", *counts) for schema_name, name, *counts in rows]
 
 
 def _told(changes: Sequence[Change], names: dict[int, str]) -> str:

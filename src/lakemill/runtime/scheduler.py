@@ -18,7 +18,9 @@ from lakemill.core.lag import lag
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import Backoff
 from lakemill.core.rounds import Round, Wait, next_look, plan_rounds
+from lakemill.core.tending import candidates, open_at
 from lakemill.errors import LakemillError
+from lakemill.lake.listing import list_crowds
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.standings import Look, Looks
 from lakemill.store import db, history, versions, work
@@ -35,6 +37,10 @@ IDLE = timedelta(minutes=1)
 MEASURE = timedelta(seconds=5)
 """How often the gauges of all tables are set: nobody scrapes more often."""
 FORGET = timedelta(hours=1)
+AT_ONCE = 20
+"""Tables that are compacted in one interval, the best first."""
+LAST = -1_000_000
+"""The priority of upkeep."""
 SETTLE = 0.05
 """Seconds between being told of a commit and looking: commits come in bursts."""
 STANDBY = 2.0
@@ -56,6 +62,7 @@ class Scheduler:
         self._backoff = Backoff(service.retry_base, service.retry_factor, service.retry_cap)
         self._told: dict[QualifiedName, str] = {}
         self._raised = self._measured = self._forgot = datetime.min.replace(tzinfo=UTC)
+        self._tended = datetime.now(UTC)
         self.leads = False
         self.ready = False
         """Whether it looks, or stands by for another that does."""
@@ -104,12 +111,15 @@ class Scheduler:
         tick = self._settings.service.tick
         rounds = plan_rounds(look.graph, look.standings.values(), look.head.id, now, tick, self._backoff)
         added = sum(_enqueue(lake, look, one) for one in rounds)
-        if added:
-            work.tell(lake.conn, work.DUE)
         if now - self._raised >= IDLE:
             _raise_idle(lake, look)
             self._raised = now
+        if added:
+            work.tell(lake.conn, work.DUE)
         self._say([wait for one in rounds for wait in one.waits])
+        if now - self._tended >= self._settings.upkeep.interval and open_at(self._settings.upkeep.window, now):
+            added += _tend(lake)
+            self._tended = now
         if now - self._forgot >= FORGET:
             _forget(lake, now)
             self._forgot = now
@@ -185,6 +195,18 @@ def _widen(lake: Lake, look: Look, one: Round) -> None:
         if idle:
             b = lake.snapshot(run.b)
             versions.raise_idle(lake.conn, idle, b.id, b.time, lake.settings.lake.catalog_schema)
+
+
+def _tend(lake: Lake) -> int:
+    """Upkeep that the settings leave to the service, after all refreshes; how much is new."""
+    settings = lake.settings.upkeep
+    jobs = settings.auto.split(", ") if settings.auto else []
+    due = [(job, "by upkeep.auto") for job in jobs if job != "compact"]
+    if "compact" in jobs:
+        crowds = list_crowds(lake.conn, lake.settings.lake.catalog_schema, settings.target_file_size // 4)
+        worth = candidates(crowds, settings.small_files, settings.deleted_share)
+        due += [(f"compact {one.table}", one.why) for one in worth[:AT_ONCE]]
+    return sum(work.add(lake.conn, Kind.UPKEEP, subject, why, priority=LAST)[1] for subject, why in due)
 
 
 def _forget(lake: Lake, now: datetime) -> None:

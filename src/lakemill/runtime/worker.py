@@ -31,7 +31,7 @@ from lakemill.errors import (
     UnknownDynamicTable,
     of_code,
 )
-from lakemill.runtime import recording
+from lakemill.runtime import recording, upkeep
 from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.dynamic import suspend_failing
 from lakemill.runtime.open import open as open_lake
@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 POLL = 5.0
 """Seconds between looks for work where nobody tells of any."""
 WATCH = 1.0
+
+
+_JOBS = {"expire": upkeep.expire, "cleanup": upkeep.cleanup, "orphans": upkeep.orphans}
 
 
 def default_name() -> str:
@@ -195,6 +198,8 @@ class Worker:
                 try:
                     if doing.work.kind is Kind.REFRESH:
                         self._refresh(lake, doing)
+                    elif doing.work.kind is Kind.UPKEEP:
+                        self._tend(lake, doing.work)
                 except UnknownDynamicTable:
                     pass  # dropped meanwhile; its work went with it
                 except BaseException:
@@ -240,6 +245,16 @@ class Worker:
             metrics.observe_refresh(record)
             if record.error_code == EngineLost.code:
                 self._pause.set()
+
+    def _tend(self, lake: Lake, found: Work) -> None:
+        """One job of upkeep; what it could not do is due again at the next interval."""
+        job, _, table = found.subject.partition(" ")
+        try:
+            report = upkeep.compact(lake, table) if job == "compact" else _JOBS[job](lake)
+            log().info(f"{found.subject}: {len(report.done)} done, {len(report.kept)} kept ({found.reason})")
+        except LakemillError as error:
+            failed(found.subject, error)
+        work.done(lake.conn, self.name, [found.id])
 
 
 def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: int) -> None:

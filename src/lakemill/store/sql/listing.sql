@@ -62,3 +62,15 @@ SELECT max(snapshot_id) FROM ducklake_snapshot;
 SELECT p.snapshot_id, p.snapshot_time, c.changes_made
 FROM ducklake_snapshot p LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
 WHERE p.snapshot_id > %(after)s ORDER BY p.snapshot_id;
+
+-- name: crowds
+-- what the files of every table are like now: small ones, and how many of their rows are deleted
+SELECT s.schema_name, t.table_name, count(*) FILTER (WHERE f.file_size_bytes < %(small)s),
+       coalesce(sum(f.file_size_bytes) FILTER (WHERE f.file_size_bytes < %(small)s), 0)::bigint,
+       sum(f.file_size_bytes)::bigint, sum(f.record_count)::bigint, coalesce(sum(d.delete_count), 0)::bigint
+FROM ducklake_table t
+JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+JOIN ducklake_data_file f ON f.table_id = t.table_id AND f.end_snapshot IS NULL
+LEFT JOIN ducklake_delete_file d ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL
+WHERE t.end_snapshot IS NULL AND NOT starts_with(t.table_name, '__lakemill_')
+GROUP BY s.schema_name, t.table_name;
