@@ -12,7 +12,7 @@ import lakemill
 from lakemill.core.ddl import parse_definition
 from lakemill.core.lag import Version
 from lakemill.core.names import parse_name
-from lakemill.runtime import dynamic
+from lakemill.runtime import dynamic, show
 from lakemill.runtime.scheduler import Scheduler, Ticked
 from lakemill.runtime.standings import Looks
 from lakemill.store import definitions, versions, work
@@ -203,3 +203,21 @@ def test_upkeep_is_due_after_its_interval_and_comes_last(service: Service) -> No
     assert due[0] is not None
     assert due[0].kind is Kind.REFRESH
     assert service.tick(10).added == 0
+
+
+def test_the_share_of_time_within_target(service: Service) -> None:
+    service.create("a", "SELECT k FROM r", "'10 minutes'")
+    described = show.describe(service.lake, parse_name("a"))
+    assert set(described.within.values()) == {None}, "it was never loaded"
+    service.tick()
+    service.work()
+    loaded = service.lake.conn.execute("SELECT max(added_at) FROM lakemill.versions").fetchone()
+    assert loaded is not None
+    assert set(show.describe(service.lake, parse_name("a"), loaded[0] + timedelta(hours=5)).within.values()) == {1.0}
+    service.lake.sql("INSERT INTO r VALUES (100, 1)")
+    changed = service.lake.snapshot().time
+    within = show.describe(service.lake, parse_name("a"), changed + timedelta(minutes=40)).within
+    assert within[timedelta(hours=1)] == pytest.approx(10 / 40, abs=0.01)
+    assert within[timedelta(days=1)] == pytest.approx(10 / 40, abs=0.01)
+    later = show.describe(service.lake, parse_name("a"), changed + timedelta(hours=2)).within
+    assert later[timedelta(hours=1)] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -73,6 +74,7 @@ def _facts(found: Described) -> dict[str, Any]:
             {"commit": v.commit, "b_lo": v.b_lo, "b_hi": v.b_hi, "t": v.t, "definition_version": v.definition_version}
             for v in found.versions
         ],
+        "within_target": {"hour": found.within.get(timedelta(hours=1)), "day": found.within.get(timedelta(days=1))},
         "warnings": [{"message": one.message, "remedy": one.remedy} for one in found.warnings],
         "last": last and records.fields(last),
     }
@@ -90,6 +92,7 @@ def _print(found: Described, output: Output) -> None:
         "mode": f"{table.resolved.mode.value}: {table.resolved.mode_reason.partition(': ')[2]}",
         "data snapshot": f"{frontier.version.b_hi} of {moment(frontier.b_time)}" if frontier else "never loaded",
         "lag": f"{span(shown.lag) or 'never loaded'}; target {table.definition.target_lag}",
+        "within target": _within(found),
         "next due": moment(shown.due),
         "rows": shown.rows,
         "size": size(shown.bytes),
@@ -108,6 +111,13 @@ def _print(found: Described, output: Output) -> None:
         output.rows(["commit", "right for data snapshots", "at time", "definition"], newest)
     for one in found.warnings:
         output.remark(f"warning: {one.message} → {one.remedy}")
+
+
+def _within(found: Described) -> str:
+    hour, day = (found.within.get(span) for span in (timedelta(hours=1), timedelta(days=1)))
+    if hour is None or day is None:
+        return "unknown"
+    return f"{hour:.1%} of the last hour, {day:.1%} of the last day"
 
 
 def _source(one: Any) -> list[Any]:

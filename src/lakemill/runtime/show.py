@@ -7,12 +7,12 @@ it reaches. What every refresh did is `store/history`'s.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakemill.core.graph import Graph, Warned, warnings
-from lakemill.core.lag import Commit, Standing, Version, lag
+from lakemill.core.lag import Commit, Past, Standing, Version, attainment, lag
 from lakemill.core.names import QualifiedName
 from lakemill.errors import LakemillError
 from lakemill.lake.listing import ListedCommit, ListedTable, list_commits, list_tables
@@ -64,6 +64,8 @@ class Described:
     """Newest first; of those that are right for the same data snapshots, the newest alone."""
     consumers: tuple[QualifiedName, ...]
     warnings: tuple[Warned, ...]
+    within: Mapping[timedelta, float | None] = field(default_factory=dict)
+    """The share of the last hour, and of the last day, in which it lagged its target at most."""
 
 
 def show(lake: Lake, like: str | None = None, now: datetime | None = None) -> tuple[Shown, ...]:
@@ -90,6 +92,7 @@ def describe(lake: Lake, name: QualifiedName, now: datetime | None = None) -> De
         tuple(reversed(by_content.values())),
         look.graph.consumers(table.name),
         tuple(found for found in warnings(look.graph) if found.name == table.name),
+        {span: look.attained(table, span) for span in LOOKED_BACK},
     )
 
 
@@ -102,6 +105,7 @@ def _read(lake: Lake, source: Source, reads: Mapping[int, SourceRead]) -> Source
     return next((reads[version.table_id] for version in reversed(known) if version.table_id in reads), None)
 
 
+LOOKED_BACK = (timedelta(hours=1), timedelta(days=1))
 _Base = tuple[QualifiedName, int]
 """A table of the lake: the name that a definition reads, and the id that it had."""
 
@@ -153,6 +157,19 @@ class _Look:
         replaced = {self._replaced[base] for base in bases if base in self._replaced}
         later = (found for found in self._commits if found.commit.snapshot > frontier.version.b_hi)
         return next((one.commit for one in later if one.changed(reached) or one.commit.snapshot in replaced), None)
+
+    def attained(self, table: DynamicTable, span: timedelta) -> float | None:
+        """The share of the time in which it kept its promise; None where it made none, or was not loaded."""
+        target, since = self._lags[table.name], self.now - span
+        seen = versions.seen(self.lake.conn, table.id, since)
+        if target is None or not seen:
+            return None
+        reached = frozenset(
+            table_id for name in (table.name, *self.graph.ancestors(table.name)) for _, table_id in self._bases[name]
+        )
+        commits = list_commits(self.lake.conn, self.lake.settings.lake.catalog_schema, seen[0].b)
+        changes = tuple(one.commit for one in commits if one.changed(reached))
+        return attainment(Past(seen, changes), target, since, self.now)
 
     def _replacements(self) -> dict[_Base, int]:
         """Since which snapshot a name is another table's, or nobody's: a RENAME's label names no table."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from lakemill.core.lag import Version
+from lakemill.core.lag import Seen, Version
 from lakemill.errors import DefinitionChanged, FrontierMoved
 from lakemill.store import pins
 from lakemill.store.db import Connection, Executor
@@ -155,6 +155,12 @@ def versions(where: Executor, dynamic_ids: Iterable[int] | None = None) -> Mappi
     for dynamic_id, _, *row in where.execute(QUERIES["versions"].compose(), values).fetchall():
         found.setdefault(dynamic_id, []).append(Version(*row))
     return {dynamic_id: tuple(rows) for dynamic_id, rows in found.items()}
+
+
+def seen(where: Executor, dynamic_id: int, since: datetime) -> tuple[Seen, ...]:
+    """The versions of a time, and the last before it, as ``core/lag`` looks back on them."""
+    values = {"dynamic_id": dynamic_id, "since": since}
+    return tuple(Seen(*row) for row in where.execute(QUERIES["seen"].compose(), values).fetchall())
 
 
 def forget_versions(where: Executor, oldest: int) -> int:

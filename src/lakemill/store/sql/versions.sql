@@ -71,6 +71,13 @@ SELECT dynamic_id, version_id, commit_snapshot, b_lo, b_hi, definition_version, 
 WHERE %(dynamic_ids)s::bigint[] IS NULL OR dynamic_id = ANY(%(dynamic_ids)s::bigint[])
 ORDER BY dynamic_id, version_id;
 
+-- name: seen
+-- when versions of a table became visible since a time, and the last one before it, oldest first
+SELECT added_at, b_lo, t FROM lakemill.versions
+WHERE dynamic_id = %(dynamic_id)s AND version_id >= coalesce(
+  (SELECT max(version_id) FROM lakemill.versions WHERE dynamic_id = %(dynamic_id)s AND added_at < %(since)s), 0)
+ORDER BY version_id;
+
 -- name: frontier
 -- the current version
 SELECT v.version_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.table_id, v.t, v.b_time
