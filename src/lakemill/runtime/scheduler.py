@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from lakemill.core.lag import lag
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import Backoff
-from lakemill.core.rounds import Round, Wait, next_look, plan_rounds
+from lakemill.core.rounds import Round, Wait, next_look, plan_rounds, shortfalls
 from lakemill.core.tending import candidates, open_at
 from lakemill.errors import LakemillError
 from lakemill.lake.listing import list_crowds
@@ -61,6 +61,7 @@ class Scheduler:
         service = settings.service
         self._backoff = Backoff(service.retry_base, service.retry_factor, service.retry_cap)
         self._told: dict[QualifiedName, str] = {}
+        self._warned: frozenset[QualifiedName] = frozenset()
         self._raised = self._measured = self._forgot = datetime.min.replace(tzinfo=UTC)
         self._tended = datetime.now(UTC)
         self.leads = False
@@ -125,6 +126,7 @@ class Scheduler:
             self._forgot = now
         if now - self._measured >= MEASURE:
             self._measure(lake, look, now)
+            self._warn(look)
             self._measured = now
         done = Ticked(rounds, added, time.monotonic() - started)
         metrics.observe_tick(done.seconds)
@@ -136,6 +138,13 @@ class Scheduler:
             if self._told.get(wait.name) != wait.reason:
                 log().info(f"{wait.name} waits: {wait.reason}")
         self._told = {wait.name: wait.reason for wait in waits}
+
+    def _warn(self, look: Look) -> None:
+        """Of promises that can't be kept, by the time that refreshes take; once for each table."""
+        found = {one.name: one for one in shortfalls(look.graph, look.standings.values(), self._settings.service.tick)}
+        for name in found.keys() - self._warned:
+            log().warning(f"{found[name].message} → {found[name].remedy}")
+        self._warned = frozenset(found)
 
     def _measure(self, lake: Lake, look: Look, now: datetime) -> None:
         targets = look.graph.effective_lags()
