@@ -60,7 +60,7 @@ def default_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Doing:
     """What a slot is at."""
 
@@ -69,6 +69,11 @@ class Doing:
     since: float = field(default_factory=time.monotonic)
     lost: LakemillError | None = None
     """Why it must not go on."""
+
+    def cancel(self, why: LakemillError) -> None:
+        if self.lost is None:
+            self.lost = why
+            self.spark.interrupt()
 
 
 class Worker:
@@ -118,8 +123,8 @@ class Worker:
         deadline = time.monotonic() + self._settings.service.stop_grace.total_seconds()
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        for number in list(self._doing):
-            self._cancel(number, Stopped("the worker was told to stop"))
+        for one in list(self._doing.values()):
+            one.cancel(Stopped("the worker was told to stop"))
         for thread in threads:
             thread.join(WATCH * 2)
         with suppress(LakemillError, *db.LOST), closing(self._connect()) as conn:
@@ -128,30 +133,27 @@ class Worker:
 
     def _beat(self) -> None:
         """Tell that it lives; what others have been given meanwhile is stopped."""
-        doing = dict(self._doing)
+        doing = list(self._doing.values())
         service = self._settings.service
         try:
             with closing(self._connect()) as conn:
-                ids = [one.work.id for one in doing.values()]
+                ids = [one.work.id for one in doing]
                 mine = work.extend(conn, self.name, self.slots, self.kinds, ids, service.claim_expiry)
                 free_the_dead(conn)
-        except (LakemillError, *db.LOST) as error:
+        except db.LOST as error:
+            failed("heartbeat", StoreUnavailable(db.reason(error)))
+        except LakemillError as error:
             failed("heartbeat", error)
-            return
-        for number, one in doing.items():
-            if one.work.id not in mine and number in self._doing:
-                self._cancel(number, ClaimLost("the claim has passed to another worker"))
+        else:
+            for one in doing:
+                if one.work.id not in mine and one in self._doing.values():  # it may have been done meanwhile
+                    one.cancel(ClaimLost("the claim has passed to another worker"))
 
     def _watch(self) -> None:
         most = self._settings.service.refresh_timeout.total_seconds()
-        for number, one in list(self._doing.items()):
-            if one.lost is None and time.monotonic() - one.since > most:
-                self._cancel(number, RefreshTimedOut(f"it took longer than {most:.0f} s"))
-
-    def _cancel(self, number: int, why: LakemillError) -> None:
-        if (one := self._doing.get(number)) is not None and one.lost is None:
-            one.lost = why
-            one.spark.interrupt()
+        for one in list(self._doing.values()):
+            if time.monotonic() - one.since > most:
+                one.cancel(RefreshTimedOut(f"it took longer than {most:.0f} s"))
 
     def _recycle(self) -> None:
         """After so many refreshes, or when it has grown too large, Spark's JVM is started anew; nobody works then."""
