@@ -560,7 +560,7 @@ def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, s
     shown_of_one = ok(lakemill(orders, "history", "by_day")).out
     assert f"main.orders {done['a']} → {done['b']}: 1 row" in shown_of_one
     assert "main.orders at 2 " in shown_of_one
-    assert list(done["phases"]) == ["look", "start", "compute", "write", "publish"]
+    assert list(done["phases"]) == ["look", "start", "prepare", "compute", "write", "publish"]
     assert sum(done["phases"].values()) <= done["seconds"]
     before = lakemill(orders, "describe", "by_day", *_JSON).json["versions"]
     ok(lakemill(orders, "alter", "by_day", "--set", "PRIORITY=1"))
