@@ -15,7 +15,7 @@ from lakemill.core.names import parse_name
 from lakemill.runtime import dynamic, show
 from lakemill.runtime.scheduler import Scheduler, Ticked
 from lakemill.runtime.standings import Looks
-from lakemill.store import definitions, versions, work
+from lakemill.store import claims, definitions, versions, work
 from lakemill.store.versions import SourceRead
 from lakemill.store.work import Kind
 from tests.conftest import MakeLake
@@ -66,6 +66,12 @@ class Service:
             for source in definitions.sources(self.lake.conn, table)
             if source.table_id is not None
         ]
+        for supplier in (one.supplier_id for one in definitions.sources(self.lake.conn, table)):
+            if supplier is not None and (held := versions.version_at(self.lake.conn, supplier, b)) is not None:
+                reads.append(SourceRead(held.table_id, 1, held.commit))
+        claim = claims.claim(self.lake.conn, dynamic_id, "test", LONG)
+        assert claim is not None
+        claims.release(self.lake.conn, claim)
         head = self.lake.snapshot().id
         version = Version(head, b, b, table.definition_version, own.id)
         expected = frontier.version_id if frontier else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,7 +55,8 @@ def refresh(lake: Lake, names: Sequence[QualifiedName], output: Output, *, full:
     from lakemill.runtime.refresh import refresh as run
     from lakemill.telemetry.log import configure
 
-    configure()  # who waits for somebody else is told so
+    if sys.stderr.isatty():
+        configure()  # who waits for somebody else is told so
     done = run(lake, names, full=full) if names else ()
     failed = [record for record in done if record.outcome is not Outcome.SUCCEEDED]
     if output.format is Format.TABLE:

@@ -92,14 +92,16 @@ def lag(standing: Standing, now: datetime) -> timedelta | None:
     return max(behind, aged, ZERO)
 
 
-def largest_common(standings: Sequence[Standing], most: int, t: datetime | None = None) -> int | None:
-    """The largest data snapshot, at most ``most``, that all of these hold."""
+def largest_common(
+    standings: Sequence[Standing], most: int, t: datetime | None = None, without: frozenset[int] = frozenset()
+) -> int | None:
+    """The largest data snapshot, at most ``most``, that all of these hold; none of those ``without``."""
     ends = {most}
     for standing in standings:
         ends |= {version.b_hi for version in standing.versions}
         if standing.versions and standing.change is not None:
             ends.add(standing.change.snapshot - 1)
-    for b in sorted((end for end in ends if end <= most), reverse=True):
+    for b in sorted((end for end in ends - without if end <= most), reverse=True):
         if all(standing.usable(b, t) for standing in standings):
             return b
     return None

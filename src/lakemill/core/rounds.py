@@ -120,17 +120,19 @@ def plan_rounds(
     now: datetime,
     tick: timedelta = ZERO,
     backoff: Backoff = BACKOFF,
+    without: frozenset[int] = frozenset(),
 ) -> tuple[Round, ...]:
     """The rounds that are due, none for a component where nothing is.
 
     A table is due once in each slot of its period, as soon as there is something to do; where its work is not done by
     the next slot, that one is skipped and a later one covers more. Periods leave time for the work, for what it waits
     for, and for a ``tick``, the longest time between two looks. A supplier with a lag of its own is not pulled: where
-    it can't come to ``head`` in this round, its consumer runs at the largest b that all suppliers hold.
+    it can't come to ``head`` in this round, its consumer runs at the largest b that all suppliers hold, and at none of
+    those ``without``, which were expired.
     """
     by_name = {standing.name: standing for standing in standings}
     moved = [name for name, node in graph.nodes.items() if node.active and _waits_for_slot(graph, by_name[name])]
-    looks = (_Look(graph, names, by_name, head, now, tick, backoff) for names in graph.components(moved))
+    looks = (_Look(graph, names, by_name, head, now, tick, backoff, without) for names in graph.components(moved))
     return tuple(found for look in looks if (found := look.round()).runs or found.waits)
 
 
@@ -188,6 +190,7 @@ class _Look:
     now: datetime
     tick: timedelta
     backoff: Backoff
+    without: frozenset[int] = frozenset()
     leads: dict[QualifiedName, _Lead] = field(default_factory=dict)
     due: dict[QualifiedName, str] = field(default_factory=dict)
     """Who must run on its own account, and why."""
@@ -241,7 +244,7 @@ class _Look:
             if self.standings[name].versions or target is None:
                 continue
             suppliers = [self.standings[supplier] for supplier in self.graph.suppliers(name)]
-            b = largest_common(suppliers, self.head, self.now)
+            b = largest_common(suppliers, self.head, self.now, self.without)
             if b is not None and b < self.head and all(_fresh(one, b, self.now, target) for one in suppliers):
                 self.early[name] = b
 
@@ -320,7 +323,7 @@ class _Look:
         Not one at which it failed for good.
         """
         suppliers = [self.standings[supplier] for supplier in self.graph.suppliers(name)]
-        b = largest_common(suppliers, self.head, self.now)
+        b = largest_common(suppliers, self.head, self.now, self.without)
         failure = self.standings[name].failure
         if b is not None and failure is not None and failure.retry is Retry.NEVER and b <= failure.b:
             return None

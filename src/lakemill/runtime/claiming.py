@@ -99,5 +99,5 @@ def _is_dead(name: str) -> bool:
 def _renew(dsn: str, held: claims.Claim, expiry: timedelta, pause: timedelta, done: threading.Event) -> None:
     """A claim that can't be renewed is lost, which the publish finds out by itself."""
     while not done.wait(pause.total_seconds()):
-        with suppress(LakemillError), db.connect(dsn) as conn:
+        with suppress(LakemillError, *db.LOST), db.connect(dsn) as conn:
             claims.renew(conn, held, expiry)

@@ -276,6 +276,7 @@ def suspend(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = Fa
             f"{', '.join(str(table.name) for table in tables)} is suspended",
             only=_GOING,
         )
+        work.withdraw(lake.conn, changed)
     return tuple(name for name, table in by_name.items() if table.id in changed)
 
 
@@ -285,10 +286,11 @@ def suspend_failing(lake: Lake, dynamic_id: int, reason: str) -> None:
     below = definitions.graph(lake.conn).dependents(table.name)
     ids = {found.name: found.id for found in definitions.list_all(lake.conn)}
     with lake.conn.transaction():
-        definitions.set_state(lake.conn, [table.id], State.SUSPENDED_DUE_TO_ERRORS, reason, only=_GOING)
-        definitions.set_state(
+        changed = definitions.set_state(lake.conn, [table.id], State.SUSPENDED_DUE_TO_ERRORS, reason, only=_GOING)
+        changed |= definitions.set_state(
             lake.conn, [ids[name] for name in below], State.UPSTREAM_FAILED, f"{table.name} keeps failing", only=_GOING
         )
+        work.withdraw(lake.conn, changed)
 
 
 def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:

@@ -26,6 +26,7 @@ from lakemill.errors import (
     InternalError,
     LakemillError,
     OutcomeUnknown,
+    StoreUnavailable,
     UnknownDynamicTable,
 )
 from lakemill.runtime import recording
@@ -35,6 +36,7 @@ from lakemill.runtime.claiming import claimed, holder
 from lakemill.runtime.planning import Planning
 from lakemill.runtime.window import Window, gone, unchanged
 from lakemill.store import claims, db, definitions, history, pins, versions
+from lakemill.store import work as queue
 from lakemill.store.definitions import DynamicTable, SourceKind
 from lakemill.store.history import RefreshRecord
 from lakemill.telemetry import metrics
@@ -217,6 +219,9 @@ class Refresh(Planning):
             self.record = recording.settled(self.lake, self._so_far(), error)
         except LakemillError as error:
             self.record = recording.failed(self.lake, self._so_far(), self.lost() or error)
+        except db.LOST as error:
+            told = self.lost() or StoreUnavailable(db.reason(error))
+            self.record = recording.failed(self.lake, self._so_far(), told)
         except Exception as error:  # a mistake of ours: recorded, and told as what it is
             told = self.lost() or InternalError(f"{type(error).__name__}: {error}")
             self.record = recording.failed(self.lake, self._so_far(), told)
@@ -258,6 +263,8 @@ class Refresh(Planning):
             return self._no_data(plan.reason, held, window)
         found = recording.deltas(window), recording.rows_in(window)
         self.record = replace(self.record, sources=found[0], rows_in=found[1])
+        if (why := self.lost()) is not None:  # Spark has nothing yet that could be interrupted
+            raise why
         with self.phase("start"):  # of Spark, where it does not run yet
             _ = self.lake.spark
         try:
@@ -320,4 +327,5 @@ class Refresh(Planning):
             **measured,
         )
         history.save_refresh(where, self.record)
+        queue.recovered(where, [self.table.id])  # whoever asked for it
         return self.record

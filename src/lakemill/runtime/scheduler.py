@@ -8,7 +8,7 @@ nothing that the next one could not read anew, so that it may be killed at any l
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -19,7 +19,6 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.retry import Backoff
 from lakemill.core.rounds import Round, Wait, next_look, plan_rounds, shortfalls
 from lakemill.core.tending import candidates, open_at
-from lakemill.errors import LakemillError
 from lakemill.lake.listing import list_crowds
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.standings import Look, Looks
@@ -75,7 +74,7 @@ class Scheduler:
             try:
                 with open_lake(self._settings) as lake, closing(db.connect(lake.dsn)) as heard:
                     self._lead(lake, heard, stop)
-            except (LakemillError, OSError, *db.LOST) as error:
+            except Exception as error:  # whatever it is, the next look is tried
                 failed("schedule", error)
             if self.leads:  # what it saw last would stay for ever
                 metrics.set_lags({})
@@ -106,12 +105,33 @@ class Scheduler:
         moment = next_look(look.graph, look.standings.values(), now, tick, self._backoff)
         return min(tick, moment - now if moment else tick).total_seconds()
 
+    def _plan(self, lake: Lake, look: Look, now: datetime) -> tuple[Round, ...]:
+        """What is due; not at snapshots that were expired meanwhile, where nothing can be read."""
+        schema, gone = lake.settings.lake.catalog_schema, frozenset[int]()
+        while True:
+            rounds = plan_rounds(
+                look.graph,
+                look.standings.values(),
+                look.head.id,
+                now,
+                self._settings.service.tick,
+                self._backoff,
+                gone,
+            )
+            wanted = {run.b for one in rounds for run in one.runs} - {look.head.id} - gone
+            lost = wanted - work.kept(lake.conn, wanted, schema) if wanted else wanted
+            if not lost:
+                return rounds
+            gone |= lost
+
     def tick(self, lake: Lake, look: Look, now: datetime) -> Ticked:
         """One look: due work is in the queue afterwards."""
         started = time.monotonic()
-        tick = self._settings.service.tick
-        rounds = plan_rounds(look.graph, look.standings.values(), look.head.id, now, tick, self._backoff)
-        added = sum(_enqueue(lake, look, one) for one in rounds)
+        rounds = self._plan(lake, look, now)
+        added = 0
+        for one in rounds:
+            with suppress(work.DROPPED):  # the next look knows
+                added += _enqueue(lake, look, one)
         if now - self._raised >= IDLE:
             _raise_idle(lake, look)
             self._raised = now
@@ -195,9 +215,10 @@ def _widen(lake: Lake, look: Look, one: Round) -> None:
     running = {run.name for run in one.runs}
     for run in one.runs:
         idle = [
-            look.known[name].id
+            version_id
             for name in look.graph.ancestors(run.name)
             if name not in running
+            and (version_id := look.known[name].version_id) is not None
             and look.standings[name].usable(run.b, one.t)
             and not any(version.holds(run.b, one.t) for version in look.standings[name].versions)
         ]
@@ -229,9 +250,10 @@ def _forget(lake: Lake, now: datetime) -> None:
 def _raise_idle(lake: Lake, look: Look) -> None:
     """Tables that nothing happened to are right at the newest snapshot, too: expiry need not wait for them."""
     idle = [
-        known.id
+        known.version_id
         for name, known in look.known.items()
         if known.version is not None
+        and known.version_id is not None
         and known.version.t is None
         and known.version.b_hi < look.head.id
         and look.standings[name].change is None

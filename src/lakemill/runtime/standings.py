@@ -1,4 +1,4 @@
-"""How every dynamic table stands, for a look of the scheduler: three queries, however many tables there are.
+"""How every dynamic table stands, for a look of the scheduler: a handful of queries, however many tables there are.
 
 What the store knows is joined with the index of commits: the first change after a table's data snapshot, of any base
 table that it reaches, is what it lags behind. Somebody else's write into the dynamic table itself counts as one, too,
@@ -7,7 +7,7 @@ and so does a source whose name is another's by now: each leads to a refresh, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ class Looks:
         schema = lake.settings.lake.catalog_schema
         tables = work.known(lake.conn)  # first: what it says of each table is of one moment
         loaded = [one.version.b_hi for one in tables if one.version is not None]
+        loaded += [one.failure.b for one in tables if one.failure is not None]  # what came since is asked for
         oldest = min(loaded) if loaded else lake.snapshot().id
         if self._index.last is None or oldest < self._since:
             self._index, self._since = CommitIndex(last=oldest), oldest
@@ -58,19 +59,24 @@ class Looks:
             self._index.add(found.commit, found.tables)
         head = lake.snapshot(self._index.last)
         gone = work.replaced(lake.conn, schema)
-        versions = work.supplier_versions(lake.conn)
+        expired = work.unreadable(lake.conn, schema)
+        versions = work.supplier_versions(lake.conn, schema)
         graph = self._graph_of(tables)
         known = {one.name: one for one in tables}
         bases: dict[QualifiedName, frozenset[int]] = {}
         standings: dict[QualifiedName, Standing] = {}
+        unsure: dict[QualifiedName, int] = {}
+        """Tables whose content is about to be another, or became one, without a change of a base table; since when."""
         for name in graph.order:
             one = known[name]
             bases[name] = frozenset(one.bases).union(*(bases[supplier] for supplier in graph.suppliers(name)))
             held = versions.get(one.id, ())
             mine = tuple(v for v in held if one.version and v.definition_version == one.version.definition_version)
             change = self._change(one, bases[name])
-            if one.id in gone and one.version is not None and gone[one.id] > one.version.b_hi:
-                change = _earlier(change, Commit(gone[one.id], head.time))
+            if (since := _unsure(one, gone, expired, [known[s] for s in graph.suppliers(name)], unsure)) is not None:
+                unsure[name] = since
+                if one.version is not None:
+                    change = _earlier(change, Commit(max(since, one.version.b_hi + 1), head.time))
             standings[name] = Standing(
                 name,
                 mine or ((one.version,) if one.version else ()),
@@ -97,6 +103,27 @@ class Looks:
         if nodes != self._nodes:
             self._graph, self._nodes = build_graph(nodes), nodes
         return self._graph
+
+
+def _unsure(
+    one: Known,
+    gone: Mapping[int, int],
+    expired: frozenset[int],
+    suppliers: Sequence[Known],
+    unsure: Mapping[QualifiedName, int],
+) -> int | None:
+    """Since which snapshot its content may be another without a change of a base table; None where it is not so.
+
+    A name that it reads is another's, its commit was expired, a supplier is declared anew or loaded by another
+    definition, or all that is so of a supplier.
+    """
+    found = [unsure[supplier.name] for supplier in suppliers if supplier.name in unsure]
+    if one.version is None:
+        return min(found, default=0)
+    found += [gone[one.id]] if gone.get(one.id, 0) > one.version.b_hi else []
+    found += [one.version.b_hi + 1] if one.id in expired else []
+    found += [] if one.moved is None else [one.moved]
+    return min(found, default=None)
 
 
 def _earlier(one: Commit | None, other: Commit | None) -> Commit | None:

@@ -26,6 +26,7 @@ from lakemill.errors import (
     EngineLost,
     LakemillError,
     RefreshTimedOut,
+    SnapshotGone,
     Stopped,
     StoreUnavailable,
     UnknownDynamicTable,
@@ -125,8 +126,9 @@ class Worker:
             thread.join(max(0.0, deadline - time.monotonic()))
         for one in list(self._doing.values()):
             one.cancel(Stopped("the worker was told to stop"))
+        deadline = time.monotonic() + WATCH * 2
         for thread in threads:
-            thread.join(WATCH * 2)
+            thread.join(max(0.0, deadline - time.monotonic()))
         with suppress(LakemillError, *db.LOST), closing(self._connect()) as conn:
             work.leave(conn, self.name)
         log().info("stopped", worker=self.name, left=[one.subject for one in self.doing])
@@ -152,7 +154,9 @@ class Worker:
     def _watch(self) -> None:
         most = self._settings.service.refresh_timeout.total_seconds()
         for one in list(self._doing.values()):
-            if time.monotonic() - one.since > most:
+            if one.lost is not None:
+                one.spark.interrupt()  # it may have been between two jobs
+            elif time.monotonic() - one.since > most:
                 one.cancel(RefreshTimedOut(f"it took longer than {most:.0f} s"))
 
     def _recycle(self) -> None:
@@ -230,13 +234,20 @@ class Worker:
         assert found.dynamic_id is not None  # noqa: S101  (a refresh is of a table, at a b and a t)
         assert found.b is not None  # noqa: S101
         assert found.t is not None  # noqa: S101
-        b = lake.snapshot(found.b)
-        record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost)
+        b: Snapshot | None = None
+        record: RefreshRecord | None = None
+        try:
+            b = lake.snapshot(found.b)
+            record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost)
+        except SnapshotGone as error:  # it was expired before anybody came to it: a later one is planned
+            failed("refresh", error, dynamic_id=found.dynamic_id)
         with lake.conn.transaction():
-            if isinstance(doing.lost, Stopped):
+            if not work.has(lake.conn, self.name, found.id):
+                pass  # another was given it, and does or did it
+            elif isinstance(doing.lost, Stopped):
                 work.hand_back(lake.conn, self.name, [found.id])
             else:
-                if record is None or isinstance(doing.lost, ClaimLost):
+                if record is None or b is None or record.error_code == ClaimLost.code:
                     work.pass_over(lake.conn, [found.dynamic_id])
                 else:
                     _account(lake, found, b, record, self._settings.service.suspend_after)
@@ -254,8 +265,12 @@ class Worker:
         try:
             report = upkeep.compact(lake, table) if job == "compact" else _JOBS[job](lake)
             log().info(f"{found.subject}: {len(report.done)} done, {len(report.kept)} kept ({found.reason})")
-        except LakemillError as error:
+        except db.LOST:
+            raise
+        except Exception as error:  # whatever it is, it is not done again at once
             failed(found.subject, error)
+            if isinstance(error, EngineLost):
+                self._pause.set()
         work.done(lake.conn, self.name, [found.id])
 
 

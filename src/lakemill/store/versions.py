@@ -105,14 +105,17 @@ def raise_b_hi(where: Executor, version_ids: Iterable[int], b: int, b_time: date
 
 
 def raise_idle(
-    conn: Connection, dynamic_ids: Iterable[int], b: int, b_time: datetime, catalog_schema: str = "public"
+    conn: Connection, version_ids: Iterable[int], b: int, b_time: datetime, catalog_schema: str = "public"
 ) -> int:
-    """Tables that nothing happened to, none that they read and not they themselves: all at once; how many.
+    """Versions of tables that nothing happened to, none that they read and not they themselves: all at once; how many.
 
     Their versions are right up to ``b``, their next deltas start there, and expiry need not keep what was before.
     """
-    values = {"dynamic_ids": list(dynamic_ids), "b": b, "b_time": b_time}
+    wanted = {"version_ids": list(version_ids)}
     with conn.transaction():
+        # claims first, as everybody who moves these rows does; those that somebody has are left to them
+        free = [row[0] for row in conn.execute(QUERIES["lock_idle"].compose(), wanted).fetchall()]
+        values = {"version_ids": free, "b": b, "b_time": b_time}
         pins.lock_usable(conn, b, catalog_schema)
         return conn.execute(QUERIES["raise_idle"].compose(), values).rowcount
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 import psycopg
+from psycopg import errors as pg
 from psycopg import sql
 
 from lakemill.core.lag import Failure, Version
@@ -28,6 +29,8 @@ QUERIES = load_queries("work")
 COMMIT, DUE, DONE = "lakemill_commit", "lakemill_due", "lakemill_done"
 """What is told: somebody committed to the lake; there is work; work is done."""
 _LEADER = 0x6C616B652D736368  # any constant will do, as long as nobody else in this database uses it
+DROPPED = pg.ForeignKeyViolation
+"""What adding work of a table that was dropped at this moment raises."""
 VERSIONS = 20
 """How many versions of a supplier are looked at: a consumer further behind than these waits for the next round."""
 
@@ -72,6 +75,8 @@ class Known:
 
     id: int
     name: QualifiedName
+    version_id: int | None
+    """Of ``version``."""
     active: bool
     target_lag: timedelta | None
     priority: int
@@ -84,6 +89,8 @@ class Known:
     failure: Failure | None
     bases: tuple[int, ...]
     sources: tuple[QualifiedName, ...]
+    moved: int | None = None
+    """The b_lo of a supplier's current version that is not the one which was read; None where all are."""
 
 
 # ---------------------------------------------------------------- the scheduler
@@ -138,10 +145,11 @@ def known(where: Executor) -> tuple[Known, ...]:
     return tuple(map(_known, where.execute(QUERIES["standings"].compose()).fetchall()))
 
 
-def supplier_versions(where: Executor) -> Mapping[int, tuple[Version, ...]]:
-    """The last versions of those tables that others read, oldest first."""
+def supplier_versions(where: Executor, catalog_schema: str) -> Mapping[int, tuple[Version, ...]]:
+    """The last versions of those tables that others read, oldest first; none whose commit was expired."""
     found: dict[int, list[Version]] = {}
-    for dynamic_id, *row in where.execute(QUERIES["supplier_versions"].compose(), {"most": VERSIONS}).fetchall():
+    query = QUERIES["supplier_versions"].compose({"catalog": sql.Identifier(catalog_schema)})
+    for dynamic_id, *row in where.execute(query, {"most": VERSIONS}).fetchall():
         found.setdefault(dynamic_id, []).append(Version(*row))
     return {dynamic_id: tuple(rows) for dynamic_id, rows in found.items()}
 
@@ -155,14 +163,27 @@ def replaced(where: Executor, catalog_schema: str) -> Mapping[int, int]:
     return found
 
 
+def kept(where: Executor, snapshots: Iterable[int], catalog_schema: str) -> frozenset[int]:
+    """Those of these snapshots that were not expired."""
+    query = QUERIES["kept"].compose({"catalog": sql.Identifier(catalog_schema)})
+    return frozenset(row[0] for row in where.execute(query, {"snapshots": list(snapshots)}).fetchall())
+
+
+def unreadable(where: Executor, catalog_schema: str) -> frozenset[int]:
+    """Tables whose content nobody can read any more: somebody expired its commit."""
+    query = QUERIES["unreadable"].compose({"catalog": sql.Identifier(catalog_schema)})
+    return frozenset(row[0] for row in where.execute(query).fetchall())
+
+
 def _known(row: Sequence[Any]) -> Known:
     dynamic_id, schema, name, active, target, priority, clocked, round_at, expected = row[:9]
     version_id, commit, b_lo, b_hi, of_definition, table_id, t, definition, busy = row[9:18]
-    count, failed_at, failed_b, retry, bases, schemas, names = row[18:]
+    count, failed_at, failed_b, retry, bases, schemas, names, moved = row[18:]
     current = version_id is not None and of_definition == definition
     return Known(
         dynamic_id,
         _name(schema, name),
+        version_id if current else None,
         active,
         target,
         priority,
@@ -174,6 +195,7 @@ def _known(row: Sequence[Any]) -> Known:
         None if count is None else Failure(count, failed_at, failed_b, Retry(retry)),
         tuple(bases or ()),
         tuple(map(_name, schemas or (), names or ())),
+        moved,
     )
 
 
@@ -199,8 +221,18 @@ def extend(
     return frozenset(row[0] for row in where.execute(QUERIES["extend"].compose(), values).fetchall())
 
 
+def has(where: Executor, worker: str, work_id: int) -> bool:
+    """Whether it is still this worker's, and stays so until the transaction ends."""
+    return where.execute(QUERIES["has"].compose(), {"worker": worker, "work_id": work_id}).fetchone() is not None
+
+
 def done(where: Executor, worker: str, work_ids: Iterable[int]) -> None:
     where.execute(QUERIES["done"].compose(), {"worker": worker, "work_ids": list(work_ids)})
+
+
+def withdraw(where: Executor, dynamic_ids: Iterable[int]) -> None:
+    """What is due of these tables, and nobody has begun, is not done."""
+    where.execute(QUERIES["withdraw"].compose(), {"dynamic_ids": list(dynamic_ids)})
 
 
 def hand_back(where: Executor, worker: str, work_ids: Iterable[int] | None = None) -> None:

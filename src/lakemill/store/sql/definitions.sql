@@ -7,7 +7,8 @@ VALUES (%(schema)s, %(name)s, 1, %(state)s)
 ON CONFLICT DO NOTHING RETURNING dynamic_id;
 
 -- name: next_version
--- the definition changes, if it is still the one that was read
+-- the definition changes, if it is still the one that was read; what failed may succeed now
+WITH forgiven AS (DELETE FROM lakemill.failures WHERE dynamic_id = %(dynamic_id)s)
 UPDATE lakemill.dynamic_tables SET definition_version = definition_version + 1
 WHERE dynamic_id = %(dynamic_id)s AND definition_version = %(version)s
 RETURNING definition_version;

@@ -96,15 +96,20 @@ DELETE FROM lakemill.versions v WHERE v.commit_snapshot < %(oldest)s
   AND EXISTS (SELECT FROM lakemill.versions n WHERE n.dynamic_id = v.dynamic_id
               AND n.commit_snapshot > v.commit_snapshot AND n.commit_snapshot <= %(oldest)s);
 
+-- name: lock_idle
+-- of these versions those that are current, and whose table nobody holds or is about to publish; so until the transaction
+-- ends. A table without a claim was never worked on
+SELECT f.version_id FROM lakemill.frontiers f JOIN lakemill.claims c USING (dynamic_id)
+WHERE f.version_id = ANY(%(version_ids)s::bigint[]) AND c.expires_at <= clock_timestamp()
+FOR UPDATE OF c SKIP LOCKED;
+
 -- name: raise_idle
--- current versions of tables that nothing happened to, with the positions that their next deltas start from; those whose
--- claim somebody holds are left to them
+-- current versions of tables that nothing happened to, with the positions that their next deltas start from
 WITH raised AS (
   UPDATE lakemill.versions v SET b_hi = %(b)s, b_time = %(b_time)s
   FROM lakemill.frontiers f JOIN lakemill.dynamic_tables d USING (dynamic_id)
-  WHERE f.version_id = v.version_id AND f.dynamic_id = ANY(%(dynamic_ids)s::bigint[]) AND v.t IS NULL AND v.b_hi < %(b)s
+  WHERE f.version_id = v.version_id AND v.version_id = ANY(%(version_ids)s::bigint[]) AND v.t IS NULL AND v.b_hi < %(b)s
     AND v.definition_version = d.definition_version
-    AND NOT EXISTS (SELECT FROM lakemill.claims c WHERE c.dynamic_id = f.dynamic_id AND c.expires_at > clock_timestamp())
   RETURNING v.dynamic_id, v.definition_version),
 moved AS (
   UPDATE lakemill.frontier_sources r SET commit_snapshot = %(b)s

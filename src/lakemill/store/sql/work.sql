@@ -36,9 +36,17 @@ UPDATE lakemill.work SET expires_at = clock_timestamp() + %(ttl)s
 WHERE work_id = ANY(%(work_ids)s::bigint[]) AND worker = %(worker)s AND expires_at > clock_timestamp()
 RETURNING work_id;
 
+-- name: has
+-- nobody else was given it meanwhile
+SELECT FROM lakemill.work WHERE work_id = %(work_id)s AND worker = %(worker)s FOR UPDATE;
+
 -- name: done
 -- it is done, or will be planned anew
 DELETE FROM lakemill.work WHERE work_id = ANY(%(work_ids)s::bigint[]) AND (worker = %(worker)s OR worker IS NULL);
+
+-- name: withdraw
+-- nobody shall do it any more, unless somebody does it already
+DELETE FROM lakemill.work WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[]) AND worker IS NULL;
 
 -- name: hand_back
 -- somebody else may do it
@@ -68,7 +76,7 @@ SELECT worker, slots, kinds, started_at, seen_at, clock_timestamp() - seen_at FR
 
 -- name: depth
 -- how much is due, by kind, and for how long the oldest has waited
-SELECT kind, count(*), coalesce(extract(epoch FROM clock_timestamp() - min(added_at) FILTER (WHERE worker IS NULL)), 0)
+SELECT kind, count(*) FILTER (WHERE worker IS NULL), coalesce(extract(epoch FROM clock_timestamp() - min(added_at) FILTER (WHERE worker IS NULL)), 0)
 FROM lakemill.work GROUP BY kind;
 
 -- name: failed
@@ -76,7 +84,10 @@ FROM lakemill.work GROUP BY kind;
 INSERT INTO lakemill.failures AS f (dynamic_id, count, failed_at, b, code, retry)
 SELECT dynamic_id, 1, clock_timestamp(), %(b)s, %(code)s, %(retry)s FROM lakemill.dynamic_tables
 WHERE dynamic_id = %(dynamic_id)s
-ON CONFLICT (dynamic_id) DO UPDATE SET count = f.count + 1, failed_at = excluded.failed_at, b = excluded.b,
+ON CONFLICT (dynamic_id) DO UPDATE SET
+  -- its own failures, and those of a part that does not answer, are counted apart
+  count = CASE WHEN (f.retry IN ('never', 're-plan')) = (excluded.retry IN ('never', 're-plan')) THEN f.count + 1 ELSE 1 END,
+  failed_at = excluded.failed_at, b = excluded.b,
   code = excluded.code, retry = excluded.retry
 RETURNING count, failed_at;
 
@@ -98,7 +109,7 @@ SELECT d.dynamic_id, d.schema_name, d.table_name, d.state IN ('ACTIVE', 'PENDING
        d.definition_version,
        EXISTS (SELECT FROM lakemill.work w WHERE w.kind = 'refresh' AND w.dynamic_id = d.dynamic_id),
        f.count, f.failed_at, f.b, f.retry,
-       s.bases, s.schemas, s.names
+       s.bases, s.schemas, s.names, s.moved
 FROM lakemill.dynamic_tables d
 JOIN lakemill.definitions n ON n.dynamic_id = d.dynamic_id AND n.version = d.definition_version
 LEFT JOIN lakemill.frontiers r ON r.dynamic_id = d.dynamic_id
@@ -107,17 +118,31 @@ LEFT JOIN lakemill.failures f ON f.dynamic_id = d.dynamic_id
 LEFT JOIN (
   SELECT s.dynamic_id, s.version, array_agg(s.table_id) FILTER (WHERE s.kind = 'TABLE') AS bases,
          array_agg(coalesce(u.schema_name, s.schema_name)) FILTER (WHERE s.kind <> 'VIEW') AS schemas,
-         array_agg(coalesce(u.table_name, s.table_name)) FILTER (WHERE s.kind <> 'VIEW') AS names
+         array_agg(coalesce(u.table_name, s.table_name)) FILTER (WHERE s.kind <> 'VIEW') AS names,
+         max(w.b_lo) FILTER (WHERE r.commit_snapshot IS DISTINCT FROM w.commit_snapshot) AS moved
   FROM lakemill.sources s LEFT JOIN lakemill.dynamic_tables u ON u.dynamic_id = s.supplier_id
+  LEFT JOIN lakemill.frontiers g ON g.dynamic_id = s.supplier_id
+  LEFT JOIN lakemill.versions w ON w.version_id = g.version_id
+  LEFT JOIN lakemill.frontier_sources r ON r.dynamic_id = s.dynamic_id AND r.table_id = w.table_id AND r.state IS NULL
   GROUP BY s.dynamic_id, s.version) s ON s.dynamic_id = d.dynamic_id AND s.version = d.definition_version;
 
 -- name: supplier_versions
--- the last versions of those that others read, oldest first
+-- the last versions of those that others read, oldest first; those whose commit was expired can't be read
 SELECT v.dynamic_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.table_id, v.t
 FROM (SELECT DISTINCT supplier_id FROM lakemill.sources WHERE supplier_id IS NOT NULL) u
 CROSS JOIN LATERAL (
   SELECT * FROM lakemill.versions x WHERE x.dynamic_id = u.supplier_id ORDER BY x.version_id DESC LIMIT %(most)s) v
+WHERE EXISTS (SELECT FROM {catalog}.ducklake_snapshot p WHERE p.snapshot_id = v.commit_snapshot)
 ORDER BY v.dynamic_id, v.version_id;
+
+-- name: kept
+-- those that were not expired
+SELECT snapshot_id FROM {catalog}.ducklake_snapshot WHERE snapshot_id = ANY(%(snapshots)s::bigint[]);
+
+-- name: unreadable
+-- tables whose commit somebody expired
+SELECT f.dynamic_id FROM lakemill.frontiers f JOIN lakemill.versions v USING (version_id)
+WHERE NOT EXISTS (SELECT FROM {catalog}.ducklake_snapshot p WHERE p.snapshot_id = v.commit_snapshot);
 
 -- name: replaced
 -- sources whose name is no longer that of the table or view that was read, and since when
