@@ -1,0 +1,217 @@
+"""Upsets between two looks of the scheduler: what must not be lost, passed over for ever, or held to be right.
+
+Tables are dropped, replaced, mended or suspended, and snapshots expired, at the worst moment. No worker, no Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakemill.core.ddl import parse_definition
+from lakemill.core.names import parse_name
+from lakemill.core.retry import suspends
+from lakemill.errors import PublishConflict, SqlFailed, StorageUnavailable
+from lakemill.runtime import dynamic
+from lakemill.runtime.scheduler import Scheduler
+from lakemill.runtime.standings import Look, Looks
+from lakemill.store import work
+from lakemill.store.work import Kind, Work
+from tests.service.conftest import expire, id_of, running, until, version_of
+from tests.service.test_scheduler import LONG, Service
+
+
+def declare_anew(service: Service, name: str, query: str) -> None:
+    text = f"CREATE OR REPLACE DYNAMIC TABLE {name} TARGET_LAG = '1 minute' INITIALIZE = ON_SCHEDULE AS {query}"
+    dynamic.create(service.lake, parse_definition(text))
+
+
+def take(service: Service, kind: Kind = Kind.REFRESH) -> Work | None:
+    return work.take(service.lake.conn, "w", (kind,), LONG)
+
+
+def fail_for_good(service: Service, found: Work) -> None:
+    assert found.dynamic_id is not None
+    assert found.b is not None
+    work.failed(service.lake.conn, found.dynamic_id, found.b, SqlFailed)
+    work.done(service.lake.conn, "w", [found.id])
+
+
+# ---------------------------------------------------------------- dropped
+def test_a_table_dropped_between_look_and_tick_is_no_error(service: Service) -> None:
+    service.create("a", "SELECT k FROM r")
+    look = service.looks.look()
+    service.lake.execute("DROP DYNAMIC TABLE a")
+    service.scheduler.tick(service.lake, look, service.now)
+    assert take(service) is None
+
+
+def test_a_dropped_table_does_not_end_the_scheduler(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.create("a", "SELECT k FROM r")
+    service.create("b", "SELECT k FROM s")
+    look = Looks.look
+    looked: list[Look] = []
+
+    def look_and_drop(looks: Looks) -> Look:
+        found = look(looks)
+        if not looked:
+            service.lake.execute("DROP DYNAMIC TABLE a")
+        looked.append(found)
+        return found
+
+    monkeypatch.setattr(Looks, "look", look_and_drop)
+    with running(Scheduler(service.lake.settings)) as (thread, _):
+        until(lambda: len(looked) > 1 or not thread.is_alive())
+        assert thread.is_alive()
+
+
+# ---------------------------------------------------------------- replaced
+def test_a_consumer_follows_a_supplier_that_is_declared_anew(service: Service) -> None:
+    """No base table changed, and yet its content is no longer right."""
+    service.create("a", "SELECT k FROM r")
+    service.create("c", "SELECT k FROM a")
+    service.tick()
+    service.work()
+    before = version_of(service, "c")
+    declare_anew(service, "a", "SELECT id AS k FROM r")
+    service.lake.sql("CREATE TABLE unrelated AS SELECT 1 AS x")
+    assert service.due() == ["a", "c"]
+    assert version_of(service, "c") == before, "it must not be widened over its supplier's new content"
+    assert service.work() == ["a", "c"]
+
+
+def test_a_consumer_follows_a_supplier_that_was_loaded_anew_without_it(service: Service) -> None:
+    service.create("a", "SELECT k FROM r")
+    service.create("c", "SELECT k FROM a")
+    service.tick()
+    service.work()
+    before = version_of(service, "c")
+    declare_anew(service, "a", "SELECT id AS k FROM r")
+    service.lake.sql("CREATE TABLE unrelated AS SELECT 1 AS x")
+    service.publish(id_of(service, "a"), service.lake.snapshot().id)
+    assert service.due() == ["c"]
+    assert version_of(service, "c") == before, "it must not be widened over its supplier's new content"
+
+
+def test_a_consumer_follows_a_supplier_whose_view_is_another(service: Service) -> None:
+    service.lake.sql("CREATE VIEW v AS SELECT k FROM r")
+    service.create("a", "SELECT k FROM v")
+    service.create("c", "SELECT k FROM a")
+    service.tick()
+    service.work()
+    before = version_of(service, "c")
+    service.lake.sql("CREATE OR REPLACE VIEW v AS SELECT id AS k FROM r")
+    assert service.due() == ["a", "c"]
+    assert version_of(service, "c").b_hi == before.b_hi, "it must not be widened over its supplier's new view"
+
+
+def test_a_version_that_came_after_the_look_is_not_widened(service: Service) -> None:
+    """The look says that nothing happened to the table; what was published since is of another definition."""
+    service.create("a", "SELECT k FROM r")
+    service.create("idle", "SELECT k FROM r")
+    service.tick()
+    service.work()
+    look = service.looks.look()
+    declare_anew(service, "a", "SELECT k FROM s")
+    b = service.lake.snapshot().id
+    service.lake.sql("INSERT INTO s VALUES (9)")
+    service.publish(id_of(service, "a"), b)
+    head = service.lake.snapshot()
+    service.scheduler.tick(service.lake, replace(look, head=head), service.now + 2 * LONG)
+    assert version_of(service, "idle").b_hi == head.id
+    assert version_of(service, "a").b_hi == b
+
+
+# ---------------------------------------------------------------- failed
+def test_a_table_that_failed_for_good_is_tried_once_it_is_mended(service: Service) -> None:
+    service.create("a", "SELECT k / 0 AS k FROM r")
+    service.tick()
+    found = take(service)
+    assert found is not None
+    fail_for_good(service, found)
+    assert service.due() == []
+    declare_anew(service, "a", "SELECT k FROM r")
+    assert service.due() == ["a"]
+
+
+def test_a_first_load_that_failed_is_tried_after_a_change_by_a_new_scheduler_too(service: Service) -> None:
+    """The change came before all that a scheduler started anew would read by itself."""
+    service.create("a", "SELECT k FROM r")
+    service.create("z", "SELECT k FROM s")
+    service.tick()
+    failing = id_of(service, "a")
+    while (found := take(service)) is not None:
+        if found.dynamic_id == failing:
+            fail_for_good(service, found)
+        else:
+            assert found.dynamic_id is not None
+            assert found.b is not None
+            service.publish(found.dynamic_id, found.b)
+            work.done(service.lake.conn, "w", [found.id])
+    service.lake.sql("INSERT INTO r VALUES (100, 1)")
+    service.lake.sql("INSERT INTO s VALUES (100)")
+    service.publish(id_of(service, "z"), service.lake.snapshot().id)
+    service.scheduler = Scheduler(service.lake.settings)
+    service.looks = Looks(service.lake)
+    assert service.due() == ["a"]
+
+
+def test_an_outage_does_not_count_towards_suspension(service: Service) -> None:
+    service.create("a", "SELECT k FROM r")
+    for error in (*[StorageUnavailable] * 10, PublishConflict):
+        failure = work.failed(service.lake.conn, id_of(service, "a"), 1, error)
+        assert failure is not None
+        assert not suspends(failure, 5)
+
+
+# ---------------------------------------------------------------- expired
+def test_a_supplier_whose_commit_was_expired_is_loaded_again(service: Service) -> None:
+    """Its consumer can't read it: that must not be passed over for ever, look after look."""
+    service.create("a", "SELECT k FROM r")
+    service.create("c", "SELECT a.k FROM a JOIN s ON a.k = s.k")
+    service.tick()
+    service.work()
+    service.lake.sql("INSERT INTO s VALUES (5)")
+    service.tick()
+    service.work()
+    commit = version_of(service, "a").commit
+    service.tick()  # which raises those that are idle: nothing holds the commit back
+    expire(service, commit)
+    service.lake.sql("INSERT INTO s VALUES (6)")
+    assert service.due(0.2) == ["a", "c"]
+    assert service.work() == ["a", "c"]
+
+
+def test_nothing_is_due_at_a_snapshot_that_was_expired(service: Service) -> None:
+    """The last one at which a supplier that nobody schedules would still be right."""
+    service.create("a", "SELECT k FROM r")
+    service.tick()
+    service.work()
+    service.lake.execute("ALTER DYNAMIC TABLE a SET SCHEDULER = DISABLE")
+    service.lake.sql("INSERT INTO s VALUES (7)")
+    between = service.lake.snapshot().id
+    service.lake.sql("INSERT INTO r VALUES (100, 1)")
+    service.looks.look()
+    expire(service, between)
+    service.create("c", "SELECT a.k FROM a JOIN s ON a.k = s.k")
+    assert service.due() == ["c"]
+    found = take(service)
+    assert found is not None
+    assert found.b != between
+
+
+# ---------------------------------------------------------------- the queue
+def test_a_suspended_table_is_not_worked_on(service: Service) -> None:
+    """Not even when its work was due before."""
+    service.create("a", "SELECT k FROM r")
+    service.tick()
+    dynamic.suspend(service.lake, [parse_name("a")])
+    assert take(service) is None
+
+
+def test_work_that_somebody_has_does_not_count_as_waiting(service: Service) -> None:
+    work.add(service.lake.conn, Kind.UPKEEP, "compact main.r", "x")
+    assert work.depth(service.lake.conn)["upkeep"][0] == 1
+    assert take(service, Kind.UPKEEP) is not None
+    assert work.depth(service.lake.conn)["upkeep"][0] == 0
