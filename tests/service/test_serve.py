@@ -32,7 +32,7 @@ def ask(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-@pytest.mark.xdist_group("spark")  # it has a JVM of its own: not beside the suite's
+@pytest.mark.xdist_group("processes")  # with a JVM of its own: one such test at a time
 def test_it_serves_until_it_is_told_to_stop(make_lake: MakeLake) -> None:
     given = make_lake()
     log = given.settings.root / "serve.log"
