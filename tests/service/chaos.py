@@ -103,7 +103,8 @@ class Chaos:
             time.sleep(PAUSE)
             self.processes[worker].send_signal(signal.SIGCONT)
         else:
-            postmaster = int((self.root / ".lakemill/postgres/postmaster.pid").read_text().split()[0])
+            (file,) = (self.root / ".lakemill").rglob("postmaster.pid")
+            postmaster = int(file.read_text().split()[0])
             os.kill(postmaster, signal.SIGKILL)
             time.sleep(1)
             self.server.start()

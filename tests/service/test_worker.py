@@ -160,6 +160,7 @@ def test_work_that_another_was_given_is_stopped_and_counts_for_nothing(
     mill.judge("a")
 
 
+@pytest.mark.slow
 def test_upkeep_goes_on_beside_refreshes(make_lake: MakeLake, spark: Any) -> None:
     flags = {**QUICK, "upkeep.interval": "1s", "upkeep.small_files": 5, "upkeep.orphan_age": "1s"}
     with lakemill.open(make_lake(flags=flags).settings) as lake:
