@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from lakemill.errors import BadSettings
-from lakemill.settings import Settings, parse_duration, parse_size, without_password
+from lakemill.settings import Settings, without_password
+from lakemill.values import parse_duration, parse_size
 
 
 @pytest.fixture(autouse=True)

@@ -15,12 +15,10 @@ import tomllib
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -29,93 +27,11 @@ from pydantic import (
 )
 
 from lakemill.errors import BadSettings
+from lakemill.values import Conf, Duration, Jobs, Master, Place, Size, Timeout, leaves
 
 FILE_NAME = "lakemill.toml"
 ENV_PREFIX = "LAKEMILL_"
 ENV_IGNORED = ("LAKEMILL_TEST_", "LAKEMILL_BENCH_", "LAKEMILL_DEBUG")  # read elsewhere, not settings
-
-_UNITS = {
-    "us": 1e-6,
-    "ms": 1e-3,
-    "s": 1,
-    "sec": 1,
-    "second": 1,
-    "m": 60,
-    "min": 60,
-    "minute": 60,
-    "h": 3600,
-    "hour": 3600,
-}
-_UNITS |= {"d": 86400, "day": 86400, "w": 604800, "week": 604800}
-_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_MASTER = re.compile(r"yarn|local(\[(\*|[1-9]\d*)( *, *\d+)?\]|-cluster\[[\d, ]+\])?|(spark|k8s)://.+")
-_SIZES |= {"k": 2**10, "m": 2**20, "g": 2**30, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-
-
-def parse_duration(value: object) -> object:
-    """``'2 days'``, ``'1 h 30 min'``, ``'250ms'``; a bare number is seconds."""
-    if isinstance(value, timedelta):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return timedelta(seconds=value)
-    text = str(value).strip().lower()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return timedelta(seconds=float(text))
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*,?\s*", text)
-    if not parts or re.sub(r"\d+(?:\.\d+)?\s*[a-z]+\s*,?\s*", "", text):
-        raise ValueError("not a duration; write it like '2 days', '30 minutes' or '5s'")
-    seconds = 0.0
-    for number, unit in parts:
-        known = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
-        if known is None:
-            raise ValueError(f"'{unit}' is not a unit of time; use s, minutes, hours, days or weeks")
-        seconds += float(number) * known
-    return timedelta(seconds=seconds)
-
-
-def parse_size(value: object) -> object:
-    """``'512MB'`` (powers of ten, as in DuckDB), ``'512MiB'`` or ``'512m'`` (powers of two); a number is bytes."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", str(value).strip().lower())
-    if match is None or match[2] not in _SIZES:
-        raise ValueError("not a size; write it like '512MB' or '1GiB'")
-    return int(float(match[1]) * _SIZES[match[2]])
-
-
-def parse_conf(value: object) -> object:
-    """Spark's configuration: TOML reads `a.b = 1` as nested tables and numbers; Spark wants flat text."""
-    if not isinstance(value, Mapping):
-        return value
-    return {".".join(path): _spark_text(leaf) for path, leaf in _leaves(value)}
-
-
-def _spark_text(value: object) -> object:
-    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
-
-
-def _place_of_data(value: str) -> str:
-    if re.match(r"s3a?:", value, re.IGNORECASE) and not re.match(r"s3a?://[^/]", value):
-        raise ValueError(f"'{value}' names no bucket; write s3://bucket/prefix")
-    return value
-
-
-def _spark_master(value: str) -> str:
-    if not _MASTER.fullmatch(value):
-        raise ValueError(f"'{value}' is no Spark master; write local[*], spark://host:port, yarn or k8s://…")
-    return value
-
-
-def _not_off(value: timedelta) -> timedelta:
-    if value < timedelta(milliseconds=1):
-        raise ValueError("a timeout of 0 would be none: write at least 1ms")
-    return value
-
-
-Duration = Annotated[timedelta, BeforeValidator(parse_duration), Field(ge=timedelta(0))]
-Timeout = Annotated[timedelta, BeforeValidator(parse_duration), AfterValidator(_not_off)]
-Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
-Conf = Annotated[dict[str, str], BeforeValidator(parse_conf)]
 
 
 class _Group(BaseModel):
@@ -123,7 +39,7 @@ class _Group(BaseModel):
 
 
 class LakeSettings(_Group):
-    data_path: Annotated[str, AfterValidator(_place_of_data)] = Field(
+    data_path: Place = Field(
         "data/",
         min_length=1,
         description="Folder or `s3://bucket/prefix` of the lake's Parquet files; relative to lakemill.toml.",
@@ -195,7 +111,7 @@ class S3Settings(_Group):
 
 
 class SparkSettings(_Group):
-    master: Annotated[str, AfterValidator(_spark_master)] = Field(
+    master: Master = Field(
         "local[*]",
         min_length=1,
         description="Spark master of a session of our own: `local[*]`, `spark://host:port`, `yarn`, `k8s://…`.",
@@ -252,7 +168,7 @@ class UpkeepSettings(_Group):
     target_file_size: Size = Field(
         512 * 10**6, description="Size that compaction aims at, where the lake has no option of its own."
     )
-    auto: Annotated[str, BeforeValidator(parse_jobs)] = Field(
+    auto: Jobs = Field(
         "compact, cleanup, orphans",
         description="What the service does by itself: some of compact, expire, cleanup, orphans; empty: nothing.",
     )
@@ -268,15 +184,6 @@ class UpkeepSettings(_Group):
     deleted_share: float = Field(
         0.2, gt=0, le=1, description="So is one of whose files this share of the rows is deleted."
     )
-
-
-def parse_jobs(value: object) -> object:
-    """``'compact, cleanup'``: some of the jobs of upkeep."""
-    words = [word.strip() for word in str(value).split(",") if word.strip()]
-    unknown = set(words) - {"compact", "expire", "cleanup", "orphans"}
-    if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))}: not among compact, expire, cleanup, orphans")
-    return ", ".join(words)
 
 
 class ServiceSettings(_Group):
@@ -436,7 +343,7 @@ def _from_file(file: Path) -> dict[tuple[str, ...], _Given]:
         raise BadSettings(f"not TOML: {wrong}", place=str(file)) from wrong
     except (OSError, UnicodeDecodeError) as wrong:
         raise BadSettings(f"can't be read: {wrong}", place=str(file)) from wrong
-    return {path: (value, f"{file}: {'.'.join(path)}") for path, value in _leaves(tree)}
+    return {path: (value, f"{file}: {'.'.join(path)}") for path, value in leaves(tree)}
 
 
 def _from_env(environ: Mapping[str, str]) -> dict[tuple[str, ...], _Given]:
@@ -468,19 +375,8 @@ def _from_aws(environ: Mapping[str, str]) -> dict[tuple[str, ...], _Given]:
 
 
 def _from_flags(flags: Mapping[str, object], options: Mapping[str, str]) -> dict[tuple[str, ...], _Given]:
-    flat = {".".join(path): value for path, value in _leaves(flags) if value is not None}
+    flat = {".".join(path): value for path, value in leaves(flags) if value is not None}
     return {tuple(key.split(".")): (value, options.get(key, f"--set {key}")) for key, value in flat.items()}
-
-
-def _leaves(tree: Mapping[str, object], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], object]]:
-    found: list[tuple[tuple[str, ...], object]] = []
-    for key, value in tree.items():
-        path = (*above, key)
-        if isinstance(value, Mapping) and path != ("spark", "conf"):
-            found += _leaves(value, path)
-        else:
-            found.append((path, value))
-    return found
 
 
 def _unknown(path: tuple[str, ...]) -> str | None:

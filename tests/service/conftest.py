@@ -35,7 +35,7 @@ def service(make_lake: MakeLake) -> Iterator[Service]:
 
 
 @contextmanager
-def running(part: Scheduler | Worker) -> Iterator[tuple[Thread, Event]]:
+def running(part: Scheduler | Worker, seconds: float = SECONDS) -> Iterator[tuple[Thread, Event]]:
     """Its thread, and what tells it to stop, which the end of the body does."""
     stop = Event()
     thread = Thread(target=part.run, args=(stop,))
@@ -44,12 +44,12 @@ def running(part: Scheduler | Worker) -> Iterator[tuple[Thread, Event]]:
         yield thread, stop
     finally:
         stop.set()
-        thread.join(SECONDS)
+        thread.join(seconds)
         assert not thread.is_alive()
 
 
-def until(done: Callable[[], object]) -> None:
-    end = time.monotonic() + SECONDS
+def until(done: Callable[[], object], seconds: float = SECONDS) -> None:
+    end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end, "it does not come"
         time.sleep(0.05)

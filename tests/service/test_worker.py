@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pytest
@@ -20,6 +20,8 @@ from lakemill.runtime.worker import Worker
 from lakemill.store import definitions, history, versions, work
 from tests.conftest import MakeLake
 from tests.refresh.mill import Mill
+from tests.service.conftest import running
+from tests.service.conftest import until as wait_until
 
 SECONDS = 90
 QUICK = {
@@ -38,25 +40,13 @@ def mill(make_lake: MakeLake, spark: Any) -> Iterator[Mill]:
 
 @contextmanager
 def serving(mill: Mill, slots: int = 2) -> Iterator[Worker]:
-    stop = Event()
     worker = Worker(mill.lake.settings, "w", slots)
-    threads = [Thread(target=part.run, args=(stop,)) for part in (Scheduler(mill.lake.settings), worker)]
-    for thread in threads:
-        thread.start()
-    try:
+    with running(Scheduler(mill.lake.settings), SECONDS), running(worker, SECONDS):
         yield worker
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(SECONDS)
-        assert not any(thread.is_alive() for thread in threads)
 
 
 def until(done: Callable[[], object]) -> None:
-    end = time.monotonic() + SECONDS
-    while not done():
-        assert time.monotonic() < end, "it does not come"
-        time.sleep(0.1)
+    wait_until(done, SECONDS)
 
 
 def create(mill: Mill, name: str, query: str, lag: str = "'2 seconds'") -> None:

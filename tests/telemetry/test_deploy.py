@@ -21,8 +21,9 @@ import promql_parser
 import pytest
 import yaml
 
-from lakemill.settings import ENV_PREFIX, ServiceSettings, Settings, parse_duration
+from lakemill.settings import ENV_PREFIX, ServiceSettings, Settings
 from lakemill.telemetry import metrics
+from lakemill.values import parse_duration
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

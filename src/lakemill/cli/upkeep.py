@@ -109,7 +109,7 @@ for function in (compact, expire, cleanup, orphans):
 
 
 def _moment(text: str) -> datetime | timedelta:
-    from lakemill.settings import parse_duration
+    from lakemill.values import parse_duration
 
     try:
         moment = datetime.fromisoformat(text)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from enum import Enum
 
 from lakemill.core.names import QualifiedName
-from lakemill.settings import parse_duration
+from lakemill.values import parse_duration
 
 SHORTEST_LAG = timedelta(seconds=1)
 LONGEST_LAG = timedelta(days=366)

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, time
 
-JOBS = ("compact", "expire", "cleanup", "orphans")
-
 
 @dataclass(frozen=True, slots=True)
 class Crowd:

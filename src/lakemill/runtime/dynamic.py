@@ -7,7 +7,7 @@ Each takes a statement of ``core/statement`` or names, and either does all of it
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -264,33 +264,36 @@ def _views_of(lake: Lake, name: QualifiedName) -> tuple[QualifiedName, ...]:
 def suspend(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:
     """Those whose state changed: these, and all that read them, which wait as UPSTREAM_SUSPENDED."""
     tables = [table for name in names if (table := _found(lake, name, missing_ok=missing_ok))]
-    graph = definitions.graph(lake.conn)
-    below = {name for table in tables for name in graph.dependents(table.name)} - {table.name for table in tables}
-    by_name = {table.name: table for table in definitions.list_all(lake.conn)}
-    with lake.conn.transaction():
-        changed = definitions.set_state(lake.conn, [table.id for table in tables], State.SUSPENDED, "by hand")
-        changed |= definitions.set_state(
-            lake.conn,
-            [by_name[name].id for name in below],
-            State.UPSTREAM_SUSPENDED,
-            f"{', '.join(str(table.name) for table in tables)} is suspended",
-            only=_GOING,
-        )
-        work.withdraw(lake.conn, changed)
-    return tuple(name for name, table in by_name.items() if table.id in changed)
+    changed = _stop(lake, tables, State.SUSPENDED, "by hand", State.UPSTREAM_SUSPENDED, "is suspended")
+    return tuple(table.name for table in definitions.list_all(lake.conn) if table.id in changed)
 
 
 def suspend_failing(lake: Lake, dynamic_id: int, reason: str) -> None:
     """Its refreshes keep failing: it waits for somebody to resume it, and all that read it wait for that."""
     table = definitions.by_id(lake.conn, dynamic_id)
-    below = definitions.graph(lake.conn).dependents(table.name)
-    ids = {found.name: found.id for found in definitions.list_all(lake.conn)}
+    failing = State.SUSPENDED_DUE_TO_ERRORS
+    _stop(lake, [table], failing, reason, State.UPSTREAM_FAILED, "keeps failing", only=_GOING)
+
+
+def _stop(
+    lake: Lake,
+    tables: Sequence[DynamicTable],
+    state: State,
+    reason: str,
+    waiting: State,
+    why: str,
+    only: Collection[State] | None = None,
+) -> frozenset[int]:
+    """These are in this state, those that read them wait, and nothing of them is due; the ids of all that changed."""
+    graph = definitions.graph(lake.conn)
+    ids = {table.name: table.id for table in definitions.list_all(lake.conn)}
+    below = {name for table in tables for name in graph.dependents(table.name)} - {table.name for table in tables}
+    told = f"{', '.join(str(table.name) for table in tables)} {why}"
     with lake.conn.transaction():
-        changed = definitions.set_state(lake.conn, [table.id], State.SUSPENDED_DUE_TO_ERRORS, reason, only=_GOING)
-        changed |= definitions.set_state(
-            lake.conn, [ids[name] for name in below], State.UPSTREAM_FAILED, f"{table.name} keeps failing", only=_GOING
-        )
+        changed = definitions.set_state(lake.conn, [table.id for table in tables], state, reason, only=only)
+        changed |= definitions.set_state(lake.conn, [ids[name] for name in below], waiting, told, only=_GOING)
         work.withdraw(lake.conn, changed)
+    return changed
 
 
 def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:

@@ -26,7 +26,6 @@ from lakemill.errors import (
     InternalError,
     LakemillError,
     OutcomeUnknown,
-    StoreUnavailable,
     UnknownDynamicTable,
 )
 from lakemill.runtime import recording
@@ -220,7 +219,7 @@ class Refresh(Planning):
         except LakemillError as error:
             self.record = recording.failed(self.lake, self._so_far(), self.lost() or error)
         except db.LOST as error:
-            told = self.lost() or StoreUnavailable(db.reason(error))
+            told = self.lost() or db.unavailable(error)
             self.record = recording.failed(self.lake, self._so_far(), told)
         except Exception as error:  # a mistake of ours: recorded, and told as what it is
             told = self.lost() or InternalError(f"{type(error).__name__}: {error}")

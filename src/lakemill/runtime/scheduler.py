@@ -213,18 +213,15 @@ def _enqueue(lake: Lake, look: Look, one: Round) -> int:
 def _widen(lake: Lake, look: Look, one: Round) -> None:
     """Suppliers that nothing happened to since are right at the round's b, too: they may move on before it is read."""
     running = {run.name for run in one.runs}
-    for run in one.runs:
-        idle = [
-            version_id
-            for name in look.graph.ancestors(run.name)
-            if name not in running
-            and (version_id := look.known[name].version_id) is not None
-            and look.standings[name].usable(run.b, one.t)
-            and not any(version.holds(run.b, one.t) for version in look.standings[name].versions)
-        ]
-        if idle:
-            b = lake.snapshot(run.b)
-            versions.raise_idle(lake.conn, idle, b.id, b.time, lake.settings.lake.catalog_schema)
+    needed = {(run.b, name) for run in one.runs for name in look.graph.ancestors(run.name)}
+    idle: dict[int, list[int]] = {}
+    for b, name in needed:
+        standing, version_id = look.standings[name], look.known[name].version_id
+        held = any(version.holds(b, one.t) for version in standing.versions)
+        if name not in running and version_id is not None and standing.usable(b, one.t) and not held:
+            idle.setdefault(b, []).append(version_id)
+    for b in sorted(idle):
+        versions.raise_idle(lake.conn, idle[b], b, lake.snapshot(b).time, lake.settings.lake.catalog_schema)
 
 
 def _tend(lake: Lake) -> int:

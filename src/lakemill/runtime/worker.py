@@ -28,7 +28,6 @@ from lakemill.errors import (
     RefreshTimedOut,
     SnapshotGone,
     Stopped,
-    StoreUnavailable,
     UnknownDynamicTable,
     of_code,
 )
@@ -143,7 +142,7 @@ class Worker:
                 mine = work.extend(conn, self.name, self.slots, self.kinds, ids, service.claim_expiry)
                 free_the_dead(conn)
         except db.LOST as error:
-            failed("heartbeat", StoreUnavailable(db.reason(error)))
+            failed("heartbeat", db.unavailable(error))
         except LakemillError as error:
             failed("heartbeat", error)
         else:
@@ -187,7 +186,7 @@ class Worker:
                     self.ready = True
                     self._take_all(number, lake, heard)
             except db.LOST as error:
-                failed("work", StoreUnavailable(db.reason(error)))
+                failed("work", db.unavailable(error))
             except Exception as error:  # whatever it is, the next piece of work is tried
                 failed("work", error)
             self._stop.wait(pause)

@@ -95,6 +95,11 @@ def where(dsn: str) -> str:
     return ", ".join(named) + f" (database {parts.get('dbname') or parts.get('user') or 'by default'})"
 
 
+def unavailable(error: BaseException) -> StoreUnavailable:
+    """What a connection that is LOST means."""
+    return StoreUnavailable(reason(error))
+
+
 def reason(error: BaseException) -> str:
     """A driver's message in one line without secrets."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
