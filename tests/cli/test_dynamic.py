@@ -18,6 +18,7 @@ from lakemill.lake import duck
 from lakemill.runtime.dynamic import Created
 from lakemill.runtime.explain import explain_chain
 from lakemill.runtime.show import Described
+from lakemill.store import db
 from lakemill.store.definitions import DynamicTable
 from tests.cli.conftest import Lakemill, Ran
 from tests.conftest import MakeLake, TestLake, make_lakes
@@ -529,17 +530,28 @@ def test_each_method_names_the_other(shared: TestLake, method: str, text: str, p
 
 
 # ---------------------------------------------------------------- with Spark
+def status(lake: TestLake) -> tuple[Any, ...] | None:
+    """What the view tells of the one table: whether it is behind, whether it says by which commit, rows, bytes."""
+    with db.connect(lake.dsn) as conn:
+        return conn.execute(
+            "SELECT lag > interval '0', changed_by > data_snapshot IS TRUE, rows, bytes"
+            " FROM lakemill.dynamic_table_status"
+        ).fetchone()
+
+
 def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, spark: Any) -> None:
     ran = ok(lakemill(orders, "create", declared("by_day", "SELECT day, count(*) AS n FROM orders GROUP BY day", "")))
     assert ran.out.startswith("main.by_day: INITIALIZE, +5 −0 rows, ")
     (listed,) = lakemill(orders, "list", "--format", "json").json
     assert (listed["state"], listed["lag"], listed["rows"], listed["next_due"]) == ("ACTIVE", 0.0, 5, None)
+    assert status(orders) == (False, False, 5, listed["bytes"])
     assert ok(lakemill(orders, "refresh", "by_day")).out.startswith("main.by_day: NO_DATA, ")
 
     ok(lakemill(orders, "sql", "INSERT INTO orders VALUES (1000, 1, 1, DATE '2026-01-01')"))
     (listed,) = lakemill(orders, "list", "--format", "json").json
     assert listed["lag"] > 0
     assert listed["next_due"] is not None
+    assert status(orders) == (True, True, 5, listed["bytes"])
     plan = lakemill(orders, "explain", "by_day", "--format", "json").json
     assert (plan["action"], plan["sources"][0]["delta_rows"], plan["sources"][0]["only_inserts"]) == ("MERGE", 1, True)
     (done,) = ok(lakemill(orders, "refresh", "by_day", "--format", "json")).json

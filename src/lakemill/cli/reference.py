@@ -25,6 +25,7 @@ from lakemill.core import schema
 from lakemill.lake.scan import Recorded
 from lakemill.settings import ENV_PREFIX, Settings
 from lakemill.store.migrate import migrations
+from lakemill.store.queries import load_queries
 from lakemill.telemetry import metrics
 
 NOTE = "<!-- Written by `make docs` from the code; edit the code instead. -->\n"
@@ -168,7 +169,9 @@ _COMMENT = re.compile(r"COMMENT ON (TABLE|VIEW|COLUMN) lakemill\.([\w.]+) IS '((
 
 
 def metadata_page() -> str:
-    told = [match for _, _, text in migrations() for match in _COMMENT.findall(text)]
+    views = [f"{query.text};" for query in load_queries("catalog_views").values()]
+    texts = [*(text for _, _, text in migrations()), *views]
+    told = [(kind, of, about.replace("''", "'")) for text in texts for kind, of, about in _COMMENT.findall(text)]
     parts = [
         "# What Lakemill keeps in PostgreSQL\n",
         NOTE,

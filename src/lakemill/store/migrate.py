@@ -2,7 +2,7 @@
 
 Runs when a lake is created or opened, before anything else writes. Migrations are plain SQL files, applied once each in
 order, one transaction for all, under an advisory lock so that two processes can't both do it. It never touches a row of
-the DuckLake catalog, only adds indexes to it, and a trigger that tells of commits.
+the DuckLake catalog, only adds indexes to it, a trigger that tells of commits, and views of ours that read it.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def _index_catalog(conn: psycopg.Connection[Any], catalog_schema: str) -> list[s
         return []
     conn.execute(sql.SQL("SET LOCAL search_path TO {}").format(sql.Identifier(catalog_schema)))
     queries = load_queries("catalog_indexes")
-    for query in (*queries.values(), *load_queries("catalog_triggers").values()):
-        conn.execute(query.compose())
+    for file in ("catalog_indexes", "catalog_triggers", "catalog_views"):
+        for query in load_queries(file).values():
+            conn.execute(query.compose())
     return [f"index {name}" for name in queries]

@@ -173,7 +173,7 @@ LEFT JOIN lakemill.frontiers f ON f.dynamic_id = d.dynamic_id
 LEFT JOIN lakemill.versions v ON v.version_id = f.version_id
 LEFT JOIN LATERAL (SELECT * FROM lakemill.refreshes r WHERE r.dynamic_id = d.dynamic_id
                    ORDER BY r.started_at DESC LIMIT 1) r ON true;
-COMMENT ON VIEW lakemill.dynamic_table_list IS 'Every dynamic table: what was declared, how it stands, its last refresh. Rows, bytes and lag are in the lake''s own catalog: lakemill list.';
+COMMENT ON VIEW lakemill.dynamic_table_list IS 'Every dynamic table: what was declared, how it stands, its last refresh. Lag, rows and bytes: dynamic_table_status.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.schema_name IS 'Schema of the table.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.table_name IS 'Name of the table.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.state IS 'PENDING_INIT, ACTIVE, SUSPENDED, SUSPENDED_DUE_TO_ERRORS, UPSTREAM_SUSPENDED, UPSTREAM_FAILED or STALE.';
