@@ -2,7 +2,7 @@
 
 One embedded server (durability off) serves all xdist workers of a run; the first one starts it, the last one removes
 it. `LAKEMILL_TEST_POSTGRES` names another server instead. Tests that use `spark` are put into one xdist group, so that
-one worker has the only JVM; those marked `s3` have a group, and a JVM, of their own.
+one worker has their JVM; those marked `s3` have a group, and a JVM, of their own, which some long tests share.
 """
 
 from __future__ import annotations
@@ -28,14 +28,26 @@ from lakemill.settings import Settings
 from lakemill.store.embedded import EmbeddedPostgres
 
 
+SECOND_JVM = pytest.mark.xdist_group("s3")
+"""For long tests that share the JVM of those on S3: the other one's tests take longer than all else together."""
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook, and would come first
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"spark", "spark_session"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
-        if item.get_closest_marker("spark") or item.get_closest_marker("s3"):
-            item.add_marker(pytest.mark.xdist_group("s3" if item.get_closest_marker("s3") else "spark"))
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # the longest group first; else as they were
+        on_s3 = item.get_closest_marker("s3")
+        if (on_s3 or item.get_closest_marker("spark")) and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("s3" if on_s3 else "spark"))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    """The longest groups first; what needs the jars of S3 before all else in its JVM, which has them from its start."""
+    if item.get_closest_marker("s3"):
+        return 0
+    return 1 if item.get_closest_marker("spark") else 2
 
 
 # ---------------------------------------------------------------- PostgreSQL

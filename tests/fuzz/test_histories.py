@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import SECOND_JVM
 from tests.fuzz.check import QUICK
 from tests.fuzz.history import machine
 from tests.fuzz.run import Options, run
@@ -29,6 +30,7 @@ def quick(spark: Any) -> Iterator[None]:
         spark.conf.unset(key)
 
 
+@SECOND_JVM
 @pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("kind", ["stock", "mixed"])
