@@ -27,7 +27,6 @@ from lakemill.lake import duck
 from lakemill.settings import Settings
 from lakemill.store.embedded import EmbeddedPostgres
 
-
 SECOND_JVM = pytest.mark.xdist_group("s3")
 """For long tests that share the JVM of those on S3: the other one's tests take longer than all else together."""
 
