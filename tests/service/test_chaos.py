@@ -9,7 +9,7 @@ import pytest
 from tests.service.chaos import Chaos
 
 
-@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.xdist_group("processes")  # with JVMs of their own: one such test at a time
 def test_nothing_is_lost_under_kills(tmp_path: Path) -> None:
     chaos = Chaos(tmp_path, seed=3)
