@@ -271,3 +271,20 @@ def test_connect_has_the_same_settings_and_says_nothing(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.stdout.split()[0] == "10", done.stderr
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a, (SELECT max(y) FROM r WHERE r.x = z.a) AS m FROM (SELECT a FROM t UNION ALL SELECT b FROM u) z",
+        "SELECT a, m FROM (SELECT a, (SELECT max(y) FROM r WHERE r.x = z.a) AS m"
+        " FROM (SELECT a FROM t UNION ALL SELECT b FROM u) z) UNION ALL SELECT a, NULL FROM t WHERE a < 0",
+    ],
+)
+def test_a_correlated_subquery_over_a_union(spark: Any, query: str) -> None:
+    """Spark's own rules fail over these: SPARK-59042."""
+    spark.range(3).selectExpr("id AS a").createOrReplaceTempView("t")
+    spark.range(2).selectExpr("id + 2 AS b").createOrReplaceTempView("u")
+    spark.sql("VALUES (1, 10), (2, 20)").toDF("x", "y").createOrReplaceTempView("r")
+    rows = sorted((tuple(row) for row in spark.sql(query).collect()), key=str)
+    assert rows == [(0, None), (1, 10), (2, 20), (2, 20), (3, None)]

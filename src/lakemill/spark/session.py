@@ -43,6 +43,10 @@ RUNTIME: Mapping[str, str] = {
     "spark.sql.parquet.fieldId.write.enabled": "true",
     # Pruning fields of a struct rebuilds its schema without the field ids: the fields would be read as NULL
     "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
+    # Both fail where a correlated subquery is selected over a UNION ALL (SPARK-59042); columns are pruned without them
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in ("PushProjectionThroughUnion", "CombineUnions")
+    ),
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.int96TimestampConversion": "false",
