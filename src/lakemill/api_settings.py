@@ -31,17 +31,18 @@ class ApiSettings(Group):
     longest_pin: Duration = Field(
         timedelta(days=7), description="For how long a caller may hold a snapshot back from expiry."
     )
-    audit_retention: Duration = Field(timedelta(days=90), description="Entries of the audit log are kept for this long.")
+    audit_retention: Duration = Field(
+        timedelta(days=90), description="Entries of the audit log are kept for this long."
+    )
     oidc_issuer: str = Field("", description="JWTs of this issuer (`iss`) are accepted; empty: API keys only.")
     oidc_audience: str = Field("", description="The audience (`aud`) that a JWT must be meant for.")
-    jwks_url: str = Field(
-        "", pattern=r"^$|^https?://", description="Where the issuer publishes its keys (JWKS)."
-    )
+    jwks_url: str = Field("", pattern=r"^$|^https?://", description="Where the issuer publishes its keys (JWKS).")
     public_key: str = Field("", description="One public key of the issuer in PEM, instead of `jwks_url`.")
     jwks_timeout: Timeout = Field(timedelta(seconds=5), description="How long to wait for the issuer's keys.")
     jwks_cache: Duration = Field(timedelta(minutes=10), description="For how long the issuer's keys are trusted.")
     jwks_pause: Duration = Field(
-        timedelta(seconds=30), description="The issuer is asked for keys that are not known yet no more often than this."
+        timedelta(seconds=30),
+        description="The issuer is asked for keys that are not known yet no more often than this.",
     )
     roles_claim: str = Field(
         "roles", min_length=1, description="Claim of a JWT that lists roles; dots lead into objects."

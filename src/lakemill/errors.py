@@ -20,7 +20,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
     │   ├── PublishTimedOut · RefreshTimedOut · Stopped
-    │   └── Busy · QuotaExceeded
+    │   └── Busy · QuotaExceeded · IssuerUnavailable
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -214,12 +214,10 @@ class UnsupportedMedia(UserError):
 
 class UnknownRoute(UserError):
     code = "UNKNOWN_ROUTE"
-    default_remedy = "/docs lists what there is"
 
 
 class WrongMethod(UserError):
     code = "WRONG_METHOD"
-    default_remedy = "/docs lists what there is"
 
 
 class Unauthenticated(UserError):
@@ -370,9 +368,13 @@ class QuotaExceeded(UnavailableError):
     code = "QUOTA_EXCEEDED"
     default_remedy = "wait as long as Retry-After says, or let the quota be raised"
 
-    def __init__(self, message: str, *, wait: float = 1.0) -> None:
-        super().__init__(message)
-        self.wait = wait
+    wait: float = 1.0
+    """Seconds after which it may be tried again."""
+
+
+class IssuerUnavailable(UnavailableError):
+    code = "ISSUER_UNAVAILABLE"
+    default_remedy = "check api.jwks_url, and that the issuer answers there"
 
 
 class OutcomeUnknown(LakemillError):

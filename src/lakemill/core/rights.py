@@ -52,6 +52,8 @@ GRANTS: Mapping[Role, frozenset[Action]] = {
 }
 LAKE_WIDE = frozenset({Action.TEND, Action.TENANTS})
 """What concerns all tenants: not for a caller that is of one."""
+TENANT_WIDE = frozenset({Action.KEYS, Action.AUDIT})
+"""What concerns all tables of a tenant: not for a caller with a table scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,10 @@ def may(identity: Identity, action: Action, table: QualifiedName | None = None) 
     if action not in allowed:
         able = ", ".join(role.value for role in Role if action in GRANTS[role])
         return Forbidden(f"{identity.name} may not {action.value}", remedy=f"use a key that has the role {able}")
-    if action in LAKE_WIDE and identity.bounded:
+    if (action in LAKE_WIDE and identity.bounded) or (action in TENANT_WIDE and identity.tables):
         return Forbidden(
-            f"{identity.name} may not {action.value}: it is not for the whole lake",
-            remedy="use a key without tenant and table scope",
+            f"{identity.name} may not {action.value}: it is for a part of the lake only",
+            remedy="use a key without table scope" + (", of no tenant" if action in LAKE_WIDE else ""),
         )
     if table is not None and not sees(identity, table):
         return UnknownTable(f"there is no table {table}", remedy="GET /v1/tables lists those that you may see")
@@ -129,12 +131,7 @@ def parse_patterns(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def require_no_more(identity: Identity, tenant: str | None, tables: Iterable[str]) -> None:
-    """A caller hands out no larger part of the lake than its own."""
+def require_own_tenant(identity: Identity, tenant: str | None) -> None:
+    """A caller of a tenant hands out no larger part of the lake than its own."""
     if identity.tenant is not None and tenant != identity.tenant:
         raise Forbidden(f"{identity.name} makes keys of tenant {identity.tenant} only")
-    given = set(tables)
-    if identity.tables and not (given and given <= set(identity.tables)):
-        raise Forbidden(
-            f"{identity.name} makes keys for its own tables only", remedy=f"choose among {', '.join(identity.tables)}"
-        )

@@ -89,7 +89,7 @@ class Meter:
 
     @contextmanager
     def query_slot(self, limits: Limits, ttl: timedelta) -> Iterator[None]:
-        """One of the queries at a time that the caller and its tenant may run; ``ttl`` bounds it if the process dies."""
+        """One of the queries at a time that the caller and its tenant may run; ``ttl`` ends it if the process dies."""
         held: list[UUID] = []
         counted = {subject: limit.queries for subject, limit in limits.items() if limit.queries is not None}
         try:
@@ -108,4 +108,6 @@ class Meter:
 
     def _refused(self, subject: str, resource: Resource, rate: float, wait: float) -> QuotaExceeded:
         metrics.count_quota(resource.value)
-        return QuotaExceeded(f"{subject} is over its quota of {rate:g} {resource.value}/s", wait=max(wait, 0.001))
+        refused = QuotaExceeded(f"{subject} is over its quota of {rate:g} {resource.value}/s")
+        refused.wait = max(wait, 0.001)
+        return refused

@@ -106,4 +106,8 @@ def _clean(text: str) -> str:
 
 
 def _entry(row: Sequence[Any]) -> Entry:
-    return Entry(*row[:6], Ended(row[6]), *row[7:10], tuple(row[10]), *row[11:])
+    id_, at, who, tenant, action, about, outcome, code, trace_id, sql, tables, snapshot, rows, seconds = row
+    ended = Ended(outcome)
+    return Entry(
+        id_, at, who, tenant, action, about, ended, code, trace_id, sql, tuple(tables), snapshot, rows, seconds
+    )

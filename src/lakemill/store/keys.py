@@ -61,7 +61,9 @@ class Found:
 
 # ---------------------------------------------------------------- tenants
 def create_tenant(where: Executor, name: str, schemas: Sequence[str], quotas: Quotas | None = None) -> Tenant:
-    row = where.execute(QUERIES["insert_tenant"].compose(), _tenant_values(name, schemas, quotas or Quotas())).fetchone()
+    row = where.execute(
+        QUERIES["insert_tenant"].compose(), _tenant_values(name, schemas, quotas or Quotas())
+    ).fetchone()
     if row is None:
         raise TenantExists(f"there is a tenant {name} already")
     return _tenant(row)
@@ -76,7 +78,9 @@ def alter_tenant(
         if row is None:
             raise UnknownTenant(f"there is no tenant {name}")
         old = _tenant(row)
-        limits: dict[str, Any] = {limit: getattr(old.quotas, limit) for limit in ("requests", "rows", "bytes", "queries")}
+        limits: dict[str, Any] = {
+            limit: getattr(old.quotas, limit) for limit in ("requests", "rows", "bytes", "queries")
+        }
         values = _tenant_values(name, old.schemas if schemas is None else schemas, Quotas(**(limits | quotas)))
         row = where.execute(QUERIES["update_tenant"].compose(), values).fetchone()
     assert row is not None  # noqa: S101  (it is locked)
