@@ -20,7 +20,15 @@ from lakemill.api import audit, dynamic, keys, pins, points, probes, snapshots, 
 from lakemill.api.desk import Desk
 from lakemill.api.frame import Frame
 from lakemill.api.problems import Problem, Wrong, documented, problem
-from lakemill.errors import BadRequest, InternalError, LakemillError, MalformedBody, UnknownRoute, WrongMethod
+from lakemill.errors import (
+    BadRequest,
+    InternalError,
+    LakemillError,
+    MalformedBody,
+    UnknownRoute,
+    UnsupportedMedia,
+    WrongMethod,
+)
 from lakemill.telemetry.metrics import count_error
 
 ROUTERS = (tables, dynamic, points, snapshots, pins, keys, tenants, audit)
@@ -79,10 +87,17 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
     found: Sequence[Any] = error.errors() if isinstance(error, RequestValidationError) else ()
     if any(one["type"] == "json_invalid" for one in found):
         return _tell(request, MalformedBody("the body is not JSON", place=_path(found[0]["loc"])))
+    if any(one["type"] == "model_attributes_type" and one["loc"] == ("body",) for one in found) and not _is_json(request):
+        return _tell(request, UnsupportedMedia("the body is not sent as JSON", remedy="add Content-Type: application/json"))
     wrong = [Wrong(path=_path(one["loc"]), message=one["msg"]) for one in found]
     about = f"{wrong[0].path}: {wrong[0].message}" if wrong else "the request is not what it should be"
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     return _tell(request, BadRequest(about + more, place=wrong[0].path if wrong else None), wrong)
+
+
+def _is_json(request: Request) -> bool:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == "application/json" or kind.endswith("+json")
 
 
 def _path(parts: Sequence[object]) -> str:

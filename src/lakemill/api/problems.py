@@ -130,5 +130,5 @@ def _safe(text: str) -> str:
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For OpenAPI: what every endpoint may answer, and these."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    every = (400, 401, 403, 413, 422, 429, 500, 503, *statuses)
+    every = (400, 401, 403, 413, 415, 422, 429, 500, 503, *statuses)
     return {status: {"description": "A problem", "content": content} for status in sorted(every)}

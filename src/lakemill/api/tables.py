@@ -74,7 +74,7 @@ def get_table(table: TableName, caller: Who, at: At = None) -> TableDetails:
         columns = None
         if found.kind == "table":
             columns = [
-                ColumnModel(name=c.name, type=duck_type(c), nullable=c.nulls_allowed, default=c.default)
+                ColumnModel(name=c.name, type=duck_type(c), nullable=c.nulls_allowed, default=_default(c.default))
                 for c in lake.table(str(name)).describe(snapshot).columns
             ]
         dynamic = {own.name} if (own := definitions.find(lake.conn, name)) is not None else set()
@@ -90,6 +90,11 @@ def _listed(caller: Caller, lake: Lake, at: int) -> list[ListedTable]:
 
 def _name(one: ListedTable) -> QualifiedName:
     return QualifiedName(one.schema, one.name)
+
+
+def _default(text: str | None) -> str | None:
+    """The catalog writes a default that is none as NULL."""
+    return None if text == "NULL" else text
 
 
 def _told(one: ListedTable, dynamic: set[QualifiedName]) -> TableModel:

@@ -20,8 +20,8 @@ from lakemill.store import quotas
 from lakemill.store.db import Connection
 from lakemill.telemetry import metrics
 
-LONGEST_REFUSAL = 0.25
-"""Seconds for which an empty bucket is believed to be empty still."""
+SHORTEST_REFUSAL, LONGEST_REFUSAL = 0.05, 0.25
+"""Seconds for which an empty bucket is believed to be empty still: meanwhile enough comes for more than one request."""
 MOST = 10_000
 """Subjects that are remembered."""
 
@@ -84,7 +84,7 @@ class Meter:
                 self._slices[whose] = quota.cut(leased, need, now)
                 self._empty.pop(whose, None)
                 return
-            self._empty[whose] = now + min(leased.wait, LONGEST_REFUSAL), now + leased.wait
+            self._empty[whose] = now + min(max(leased.wait, SHORTEST_REFUSAL), LONGEST_REFUSAL), now + leased.wait
         raise self._refused(subject, resource, bucket.rate, leased.wait)
 
     @contextmanager
