@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -20,6 +19,8 @@ from lakemill.store import keys
 from tests.conftest import TestLake, make_lakes
 
 LOCAL = "127.0.0.1"
+Answer: TypeAlias = Any
+"""Of whichever client Starlette's tests use."""
 TABLES = """
 CREATE TABLE main.orders AS SELECT i AS id, i % 3 AS k, i * 1.5 AS amount FROM range(9) t(i);
 CREATE SCHEMA acme;
@@ -40,14 +41,14 @@ class Api:
     client: TestClient
     made: dict[str, str] = field(default_factory=dict)
 
-    def ask(self, method: str, path: str, key: str | None = None, **options: Any) -> httpx.Response:
+    def ask(self, method: str, path: str, key: str | None = None, **options: Any) -> Answer:
         headers = {**({"authorization": f"Bearer {key}"} if key else {}), **options.pop("headers", {})}
         return self.client.request(method, path, headers=headers, **options)
 
-    def get(self, path: str, key: str | None = None, **options: Any) -> httpx.Response:
+    def get(self, path: str, key: str | None = None, **options: Any) -> Answer:
         return self.ask("GET", path, key, **options)
 
-    def post(self, path: str, key: str | None = None, **options: Any) -> httpx.Response:
+    def post(self, path: str, key: str | None = None, **options: Any) -> Answer:
         return self.ask("POST", path, key, **options)
 
     def key(self, *roles: Role, **options: Any) -> str:
@@ -58,11 +59,11 @@ class Api:
         self.made[text] = made.id
         return text
 
-    def define(self, key: str, sql: str, **options: Any) -> httpx.Response:
+    def define(self, key: str, sql: str, **options: Any) -> Answer:
         return self.post("/v1/dynamic-tables", key, content=sql, headers={"content-type": "application/sql"}, **options)
 
 
-def problem(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+def problem(answer: Answer, status: int, code: str) -> dict[str, Any]:
     """The one form of errors, whole."""
     assert (answer.status_code, answer.json().get("code")) == (status, code), answer.text
     assert answer.headers["content-type"] == "application/problem+json"

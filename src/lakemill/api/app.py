@@ -51,6 +51,7 @@ def make(
         version=__version__,
         description=ABOUT,
         redoc_url=None,
+        redirect_slashes=False,
         swagger_ui_oauth2_redirect_url=None,
         generate_unique_id_function=lambda route: route.name,
         separate_input_output_schemas=False,
