@@ -107,12 +107,12 @@ def problem(error: LakemillError, trace_id: str, fields: Iterable[Wrong] = ()) -
         if inside
         else _safe(error.message),
         "retryable": error.retry in (Retry.REPLAN, Retry.BACK_OFF),
-        "where": None if inside else error.place,
+        "where": None if inside or error.place is None else _safe(error.place),
         "remedy": "report it, with the trace id" if inside else _safe(error.remedy) or None,
         "trace_id": trace_id,
     }
     if found:
-        body["fields"] = [one.model_dump() for one in found]
+        body["fields"] = [{"path": _safe(one.path), "message": _safe(one.message)} for one in found]
     headers = {}
     if isinstance(error, errors.QuotaExceeded):
         headers["retry-after"] = str(max(1, math.ceil(error.wait)))

@@ -66,7 +66,7 @@ class Entry:
 
 def record(where: Executor, done: Action) -> None:
     values = {
-        "who": done.who,
+        "who": _clean(done.who),
         "tenant": done.tenant,
         "action": done.action,
         "about": done.about and _clean(done.about),
@@ -74,7 +74,7 @@ def record(where: Executor, done: Action) -> None:
         "code": done.code,
         "trace_id": done.trace_id,
         "sql": done.sql and _clean(done.sql),
-        "tables": list(done.tables),
+        "tables": list(map(_clean, done.tables)),
         "snapshot": done.snapshot,
         "rows": done.rows,
         "seconds": done.seconds,
