@@ -9,6 +9,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
     │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
+    │   ├── BadRequest · MalformedBody · BodyTooLarge · UnsupportedMedia · UnknownRoute · WrongMethod
+    │   ├── Unauthenticated · Forbidden · UnknownKey · UnknownTenant · TenantExists · UnknownPin
     │   └── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
     ├── HistoryError         the past can't be used: read it all again                exit 3
     │   ├── StrictRefused · SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
@@ -17,7 +19,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
-    │   └── PublishTimedOut · RefreshTimedOut · Stopped
+    │   ├── PublishTimedOut · RefreshTimedOut · Stopped
+    │   └── Busy · QuotaExceeded · IssuerUnavailable
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -190,6 +193,61 @@ class MissingPart(UserError):
     default_remedy = "`lakemill doctor` says what is missing and how to get it"
 
 
+class BadRequest(UserError):
+    code = "BAD_REQUEST"
+    default_remedy = "correct the fields that are named; /docs shows what each may be"
+
+
+class MalformedBody(UserError):
+    code = "MALFORMED_BODY"
+    default_remedy = "send what the content type says"
+
+
+class BodyTooLarge(UserError):
+    code = "BODY_TOO_LARGE"
+    default_remedy = "send less at a time, or let the setting api.max_body be raised"
+
+
+class UnsupportedMedia(UserError):
+    code = "UNSUPPORTED_MEDIA"
+
+
+class UnknownRoute(UserError):
+    code = "UNKNOWN_ROUTE"
+
+
+class WrongMethod(UserError):
+    code = "WRONG_METHOD"
+
+
+class Unauthenticated(UserError):
+    code = "UNAUTHENTICATED"
+    default_remedy = "send `Authorization: Bearer KEY` or `X-API-Key: KEY`; `lakemill keys create` makes one"
+
+
+class Forbidden(UserError):
+    code = "FORBIDDEN"
+
+
+class UnknownKey(UserError):
+    code = "UNKNOWN_KEY"
+    default_remedy = "list the keys with `lakemill keys list`"
+
+
+class UnknownTenant(UserError):
+    code = "UNKNOWN_TENANT"
+    default_remedy = "list the tenants with `lakemill tenants list`"
+
+
+class TenantExists(UserError):
+    code = "TENANT_EXISTS"
+    default_remedy = "choose another name, or change that one with `lakemill tenants alter`"
+
+
+class UnknownPin(UserError):
+    code = "UNKNOWN_PIN"
+
+
 # ---------------------------------------------------------------- history can't be used
 class HistoryError(LakemillError):
     code = "HISTORY_ERROR"
@@ -299,6 +357,24 @@ class RefreshTimedOut(UnavailableError):
 class Stopped(UnavailableError):
     code = "STOPPED"
     default_remedy = "another worker, or the next one, does it"
+
+
+class Busy(UnavailableError):
+    code = "BUSY"
+    default_remedy = "try again shortly, or start another `lakemill api`"
+
+
+class QuotaExceeded(UnavailableError):
+    code = "QUOTA_EXCEEDED"
+    default_remedy = "wait as long as Retry-After says, or let the quota be raised"
+
+    wait: float = 1.0
+    """Seconds after which it may be tried again."""
+
+
+class IssuerUnavailable(UnavailableError):
+    code = "ISSUER_UNAVAILABLE"
+    default_remedy = "check api.jwks_url, and that the issuer answers there"
 
 
 class OutcomeUnknown(LakemillError):

@@ -17,28 +17,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, SecretStr, ValidationError, model_validator
 
+from lakemill.api_settings import ApiSettings
 from lakemill.errors import BadSettings
-from lakemill.values import Conf, Duration, Jobs, Master, Place, Size, Timeout, leaves
+from lakemill.values import Conf, Duration, Group, Jobs, Master, Place, Size, Timeout, leaves
 
 FILE_NAME = "lakemill.toml"
 ENV_PREFIX = "LAKEMILL_"
 ENV_IGNORED = ("LAKEMILL_TEST_", "LAKEMILL_BENCH_", "LAKEMILL_DEBUG")  # read elsewhere, not settings
 
 
-class _Group(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-
-class LakeSettings(_Group):
+class LakeSettings(Group):
     data_path: Place = Field(
         "data/",
         min_length=1,
@@ -60,7 +50,7 @@ class LakeSettings(_Group):
         return self.connect_timeout.total_seconds() if "connect_timeout" in self.model_fields_set else None
 
 
-class S3Settings(_Group):
+class S3Settings(Group):
     endpoint: str = Field(
         "",
         description="An S3 server other than Amazon's, such as `http://127.0.0.1:8333`. Also AWS_ENDPOINT_URL.",
@@ -110,7 +100,7 @@ class S3Settings(_Group):
         return f"{'https' if self.use_ssl else 'http'}://{self.endpoint_host}" if self.endpoint else ""
 
 
-class SparkSettings(_Group):
+class SparkSettings(Group):
     master: Master = Field(
         "local[*]",
         min_length=1,
@@ -137,7 +127,7 @@ class SparkSettings(_Group):
     conf: Conf = Field(default_factory=dict, description="Any further Spark configuration; wins over everything above.")
 
 
-class DuckSettings(_Group):
+class DuckSettings(Group):
     memory_limit: str = Field(
         "",
         description="Memory of one DuckDB connection, such as `4GB`; empty: DuckDB's own choice (80 % of the machine).",
@@ -145,7 +135,7 @@ class DuckSettings(_Group):
     threads: int = Field(0, ge=0, description="Threads of one DuckDB connection; 0: one a core.")
 
 
-class PublishSettings(_Group):
+class PublishSettings(Group):
     idle_timeout: Timeout = Field(
         timedelta(seconds=5),
         description="A publisher that pauses longer inside its transaction loses it, so as not to block others.",
@@ -159,7 +149,7 @@ class PublishSettings(_Group):
     retries: int = Field(100, ge=0, description="How often a commit that met another one is tried again.")
 
 
-class UpkeepSettings(_Group):
+class UpkeepSettings(Group):
     retention: Duration = Field(timedelta(days=2), description="Snapshots younger than this are never expired.")
     orphan_age: Duration = Field(
         timedelta(days=1),
@@ -186,7 +176,7 @@ class UpkeepSettings(_Group):
     )
 
 
-class ServiceSettings(_Group):
+class ServiceSettings(Group):
     tick: Duration = Field(
         timedelta(seconds=1),
         description="How often the scheduler looks by itself; a commit to the lake wakes it at once.",
@@ -231,7 +221,7 @@ class ServiceSettings(_Group):
         return self
 
 
-class Settings(_Group):
+class Settings(Group):
     """Everything a user can set; made by `Settings.load`, complete and checked."""
 
     root: Path = Field(
@@ -245,6 +235,7 @@ class Settings(_Group):
     publish: PublishSettings = Field(default_factory=PublishSettings, description="Commits to the lake.")
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="Compaction, expiry and cleanup.")
     service: ServiceSettings = Field(default_factory=ServiceSettings, description="Scheduler, workers, and their port.")
+    api: ApiSettings = Field(default_factory=ApiSettings, description="The HTTP service: who is let in, and limits.")
 
     @property
     def data_path(self) -> str:

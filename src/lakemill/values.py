@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 _UNITS = {
     "us": 1e-6,
@@ -108,6 +108,12 @@ def leaves(tree: Mapping[str, object], above: tuple[str, ...] = ()) -> list[tupl
         else:
             found.append((path, value))
     return found
+
+
+class Group(BaseModel):
+    """Settings that belong together; made once, and checked, defaults too."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), Field(ge=timedelta(0))]

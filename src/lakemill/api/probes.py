@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import uvicorn
-from fastapi import FastAPI, Response
+from fastapi import APIRouter, FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from lakemill.errors import BadArgument, InternalError
@@ -28,8 +28,15 @@ Parts = Mapping[str, str | None]
 
 
 def app(ready: Callable[[], Parts], alive: Callable[[], str | None] = lambda: None) -> FastAPI:
-    """The application: `ready` names each part and what it lacks, `alive` says why the process should be replaced."""
+    """An application of nothing else."""
     made = FastAPI(title="Lakemill", docs_url=None, redoc_url=None, openapi_url=None)
+    made.include_router(router(ready, alive))
+    return made
+
+
+def router(ready: Callable[[], Parts], alive: Callable[[], str | None] = lambda: None) -> APIRouter:
+    """The probes: `ready` names each part and what it lacks, `alive` says why the process should be replaced."""
+    made = APIRouter()
     checking = threading.Lock()
 
     def parts() -> Parts:

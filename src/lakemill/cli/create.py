@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,7 +15,6 @@ from lakemill.errors import BadStatement, LakemillError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakemill.core.graph import Warned
     from lakemill.core.statement import Create, Statement
     from lakemill.runtime.dynamic import Created
     from lakemill.runtime.open import Lake
@@ -69,12 +68,12 @@ def create(lake: Lake, statements: Sequence[Create], output: Output, file: str |
 
 def _tell_all(lake: Lake, done: Sequence[Created], output: Output) -> None:
     """Of warnings only those that still hold: what one statement lacked, a later one may have brought."""
-    from lakemill.runtime import dynamic
+    from lakemill.runtime import dynamic, facts
 
-    facts = [_facts(one, () if one.kept else dynamic.warned(lake, one.table.name)) for one in done]
+    told = [facts.created(one, () if one.kept else dynamic.warned(lake, one.table.name)) for one in done]
     if output.format is not Format.TABLE:
-        output.rows(list(facts[0]), [list(one.values()) for one in facts])
-    for found in (found for one in facts for found in one["warnings"]):
+        output.rows(list(told[0]), [list(one.values()) for one in told])
+    for found in (found for one in told for found in one["warnings"]):
         output.remark(f"warning: {found['message']} → {found['remedy']}")
 
 
@@ -90,23 +89,6 @@ def _tell(created: Created, output: Output) -> None:
         output.text(f"{table.name}: {table.state.value}, nothing loaded")
     if not created.kept:
         output.text(f"  {table.resolved.mode.value}: {table.resolved.mode_reason.partition(': ')[2]}")
-
-
-def _facts(created: Created, warned: Sequence[Warned]) -> dict[str, Any]:
-    table = created.table
-    own = created.records[-1] if created.records else None
-    return {
-        "table": str(table.name),
-        "kept": created.kept,
-        "state": table.state.value,
-        "definition_version": table.definition_version,
-        "action": own and own.action and own.action.value,
-        "rows": own and own.rows_inserted,
-        "mode": table.resolved.mode.value,
-        "mode_reason": table.resolved.mode_reason,
-        "warnings": [{"message": found.message, "remedy": found.remedy} for found in warned],
-        "refreshes": [records.fields(record) for record in created.records],
-    }
 
 
 def _only_create(statements: list[Statement], file: str | None) -> list[Create]:

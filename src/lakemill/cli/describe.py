@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lakemill.cli import records
-from lakemill.cli.list_ import standing
 from lakemill.cli.options import FormatOption, NameArgument, given
 from lakemill.cli.output import Format, Output, moment, size, span
 
@@ -36,48 +35,13 @@ def command(context: typer.Context, name: NameArgument, format_: FormatOption = 
 
 
 def describe(lake: Lake, name: QualifiedName, output: Output) -> None:
-    from lakemill.runtime import show
+    from lakemill.runtime import facts, show
 
     found = show.describe(lake, name)
     if output.format is Format.TABLE:
         _print(found, output)
     else:
-        output.record(_facts(found))
-
-
-def _facts(found: Described) -> dict[str, Any]:
-    from lakemill.core.ddl import to_sql
-
-    table, last = found.shown.table, found.shown.last
-    return standing(found.shown) | {
-        "definition": to_sql(table.definition),
-        "definition_version": table.definition_version,
-        "created": table.created_at,
-        "declared": table.declared_at,
-        "state_since": table.state_since,
-        "table_id": table.table_id,
-        "query": table.resolved.query,
-        "columns": [{"name": column.name, "type": column.type} for column in table.resolved.columns],
-        "sources": [
-            {
-                "name": str(one.source.name),
-                "kind": one.source.kind.value,
-                "columns": list(one.source.columns),
-                "table_id": one.read.table_id if one.read else one.source.table_id,
-                "commit": one.read and one.read.commit,
-                "rows": one.read and one.read.rows,
-            }
-            for one in found.sources
-        ],
-        "consumers": [str(name) for name in found.consumers],
-        "versions": [
-            {"commit": v.commit, "b_lo": v.b_lo, "b_hi": v.b_hi, "t": v.t, "definition_version": v.definition_version}
-            for v in found.versions
-        ],
-        "within_target": {"hour": found.within.get(timedelta(hours=1)), "day": found.within.get(timedelta(days=1))},
-        "warnings": [{"message": one.message, "remedy": one.remedy} for one in found.warnings],
-        "last": last and records.fields(last),
-    }
+        output.record(facts.described(found))
 
 
 def _print(found: Described, output: Output) -> None:

@@ -35,53 +35,15 @@ def command(context: typer.Context, name: NameArgument, format_: FormatOption = 
 
 def explain(lake: Lake, name: QualifiedName, output: Output) -> None:
     from lakemill.runtime.explain import explain_chain
+    from lakemill.runtime.facts import explained
 
     *first, own = explain_chain(lake, name)
     if output.format is not Format.TABLE:
-        output.record(_facts(own) | {"first": [_facts(one) for one in first]})
+        output.record(explained(own) | {"first": [explained(one) for one in first]})
         return
     for one in first:
         output.text(f"first, because it is read: {_line(one)}")
     _print(own, output)
-
-
-def _facts(one: Explained) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "table": str(one.name),
-        "b": one.b.id,
-        "waits_for": [str(name) for name in one.waits_for],
-        **dict.fromkeys(("action", "reason_code", "reason", "remedy", "incremental_bytes", "full_bytes")),
-        "changed_share": None,
-        "sources": [],
-    }
-    if one.planned is None:
-        return facts
-    plan, window = one.planned
-    return facts | {
-        "action": plan.action.value,
-        "reason_code": plan.reason.code,
-        "reason": plan.reason.text,
-        "remedy": plan.reason.remedy,
-        "incremental_bytes": plan.incremental_bytes,
-        "full_bytes": plan.full_bytes,
-        "changed_share": plan.share,
-        "sources": [_source(source) for source in window.sources],
-    }
-
-
-def _source(source: SourceWindow) -> dict[str, Any]:
-    return {
-        "name": str(source.source.name),
-        "table_id": source.table.id,
-        "a": source.a,
-        "b": source.b,
-        "rows": source.size.rows,
-        "bytes": source.size.bytes,
-        "changed": source.size.changed,
-        "only_inserts": source.size.only_inserts,
-        "delta_rows": source.size.delta_rows,
-        "delta_bytes": source.size.delta_bytes,
-    }
 
 
 def _line(one: Explained) -> str:

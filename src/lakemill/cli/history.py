@@ -36,7 +36,9 @@ def command(
 
 
 def _tell(found: tuple[RefreshRecord, ...], output: Output, *, detailed: bool) -> None:
-    facts = [_for_people(one, detailed) if output.format is Format.TABLE else records.fields(one) for one in found]
+    from lakemill.runtime.facts import refreshed
+
+    facts = [_for_people(one, detailed) if output.format is Format.TABLE else refreshed(one) for one in found]
     columns = list(facts[0]) if facts else ["table"]
     output.rows(columns, [list(one.values()) for one in facts], empty="no refreshes yet")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,36 +36,13 @@ def command(
 
 
 def list_tables(lake: Lake, like: str | None, output: Output) -> None:
+    from lakemill.runtime.facts import standing
     from lakemill.runtime.show import show
 
     found = show(lake, like)
     facts = [_for_people(shown) if output.format is Format.TABLE else standing(shown) for shown in found]
     empty = "no dynamic tables" if like is None else f"no dynamic tables are like {like}"
     output.rows(list(facts[0]) if facts else ["table"], [list(one.values()) for one in facts], empty=empty)
-
-
-def standing(shown: Shown) -> dict[str, Any]:
-    """How a table stands, for programs; times in seconds."""
-    table, frontier, last = shown.table, shown.frontier, shown.last
-    return {
-        "table": str(table.name),
-        "state": table.state.value,
-        "state_reason": table.state_reason,
-        "mode": table.resolved.mode.value,
-        "mode_reason": table.resolved.mode_reason,
-        "data_snapshot": frontier and frontier.version.b_hi,
-        "data_time": frontier and frontier.b_time,
-        "lag": _seconds(shown.lag),
-        "target_lag": str(table.definition.target_lag),
-        "effective_lag": _seconds(shown.effective_lag),
-        "next_due": shown.due,
-        "last_action": last and last.action and last.action.value,
-        "last_outcome": last and last.outcome.value,
-        "last_refresh": last and (last.ended_at or last.started_at),
-        "last_error": last and last.error_text and f"{last.error_code}: {last.error_text}",
-        "rows": shown.rows,
-        "bytes": shown.bytes,
-    }
 
 
 def _for_people(shown: Shown) -> dict[str, Any]:
@@ -87,7 +63,3 @@ def _for_people(shown: Shown) -> dict[str, Any]:
         "next due": moment(shown.due),
         "why": table.state_reason or failed or why,
     }
-
-
-def _seconds(length: timedelta | None) -> float | None:
-    return None if length is None else length.total_seconds()

@@ -20,6 +20,7 @@ import typer.main
 
 from lakemill.cli import (
     alter,
+    api,
     attach,
     changes,
     create,
@@ -32,6 +33,7 @@ from lakemill.cli import (
     graph,
     history,
     init,
+    keys,
     list_,
     point,
     refresh,
@@ -43,6 +45,7 @@ from lakemill.cli import (
     stop,
     suspend,
     tables,
+    tenants,
     upkeep,
     validate,
     verify,
@@ -66,11 +69,12 @@ commands = typer.Typer(
 _LAKE = (init, doctor, attach, sql, tables, snapshots, changes)
 _DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, verify, point)
 _CHANGE = (alter, suspend, resume, drop)
-_SERVICE = (serve, scheduler, worker, stop)
+_SERVICE = (serve, api, scheduler, worker, stop)
 for module in (*_LAKE, *_DYNAMIC, *_CHANGE, demo, *_SERVICE):
     name = module.__name__.rpartition(".")[2].rstrip("_")
     commands.command(name=name, help=taught(module.command))(module.command)
-commands.add_typer(upkeep.commands, name="upkeep")
+for group in (upkeep, keys, tenants):
+    commands.add_typer(group.commands, name=group.__name__.rpartition(".")[2])
 
 
 def _version(wanted: bool) -> None:

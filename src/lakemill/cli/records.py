@@ -1,8 +1,8 @@
-"""Refreshes in words: a line for people, all fields for programs. `create`, `refresh` and `history` print them so."""
+"""Refreshes in words, a line for people: `create`, `refresh` and `history` print them so."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakemill.cli.output import size
 
@@ -30,41 +30,6 @@ def rows_out(record: RefreshRecord) -> str:
     if record.rows_inserted is None or record.rows_deleted is None:
         return UNKNOWN
     return f"+{record.rows_inserted} −{record.rows_deleted}"
-
-
-def fields(record: RefreshRecord) -> dict[str, Any]:
-    """Everything, for programs; None is what was not, or can't be, measured."""
-    return {
-        "table": str(record.name),
-        "refresh": str(record.id),
-        "trigger": record.trigger.value,
-        "outcome": record.outcome.value,
-        "action": record.action and record.action.value,
-        "reason": record.reason,
-        "remedy": record.remedy,
-        "a": record.a,
-        "b": record.b,
-        "t": record.t,
-        "commit": record.commit,
-        "definition_version": record.definition_version,
-        "started": record.started_at,
-        "ended": record.ended_at,
-        "seconds": record.seconds,
-        "phases": dict(record.phases),
-        "rows_in": record.rows_in,
-        "rows_inserted": record.rows_inserted,
-        "rows_deleted": record.rows_deleted,
-        "rows_recomputed": record.rows_recomputed,
-        "records_read": record.records_read,
-        "bytes_read": record.bytes_read,
-        "bytes_written": record.bytes_written,
-        "spark_jobs": record.spark_jobs,
-        "error_code": record.error_code,
-        "error": record.error_text,
-        "sources": [
-            {"table": str(s.name), "table_id": s.table_id, "a": s.a, "b": s.b, "rows": s.rows} for s in record.sources
-        ],
-    }
 
 
 def _done(record: RefreshRecord) -> str:

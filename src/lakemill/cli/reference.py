@@ -20,6 +20,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from lakemill import errors
+from lakemill.api.problems import status_of
 from lakemill.cli.main import commands
 from lakemill.core import schema
 from lakemill.lake.scan import Recorded
@@ -247,14 +248,17 @@ def errors_page() -> str:
         NOTE,
         "Every error that Lakemill raises on purpose has a stable code. The command line prints one line, "
         "`error[CODE] what is wrong → what to do`, and leaves with the exit code of its class; in Python it is an "
-        "exception with `code`, `message`, `remedy`, `place` and `retry`.\n",
+        "exception with `code`, `message`, `remedy`, `place` and `retry`. The HTTP service answers with "
+        "`application/problem+json`: `code`, `message`, `retryable`, `where`, `remedy`, `trace_id`, under the status "
+        "in the table.\n",
     ]
     for family in errors.LakemillError.__subclasses__():
         leaves = family.__subclasses__() or [family]
         parts.append(f"## {family.__name__}: exit code {family.exit_code}, retry: {family.retry.value}\n")
-        parts.append("| code | exception | meaning | what to do |\n|---|---|---|---|")
+        parts.append("| code | exception | HTTP | meaning | what to do |\n|---|---|---|---|---|")
         parts += [
-            f"| `{leaf.code}` | `{leaf.__name__}` | {_meaning(leaf)} | {leaf.default_remedy} |" for leaf in leaves
+            f"| `{leaf.code}` | `{leaf.__name__}` | {status_of(leaf)} | {_meaning(leaf)} | {leaf.default_remedy} |"
+            for leaf in leaves
         ]
         parts.append("")
     return "\n".join(parts)
@@ -293,6 +297,18 @@ MEANINGS: Mapping[str, str] = {
     "UNKNOWN_BUCKET": "The bucket of the data path does not exist.",
     "FILE_GONE": "A file that the catalog names, or that a query reads, is not there; the place is its path.",
     "MISSING_PART": "A program or library that is needed is not installed.",
+    "BAD_REQUEST": "Fields of a request are not what they should be; `fields` names each.",
+    "MALFORMED_BODY": "The body of a request can't be read as what it says to be.",
+    "BODY_TOO_LARGE": "The body of a request is larger than api.max_body.",
+    "UNSUPPORTED_MEDIA": "The body of a request is of a kind that is not taken there.",
+    "UNKNOWN_ROUTE": "Nothing of the HTTP service has this address; /docs lists what there is.",
+    "WRONG_METHOD": "The address is right, the HTTP method is not; `Allow` names those that are.",
+    "UNAUTHENTICATED": "No key was sent, or one that is unknown, revoked or expired; or a JWT that does not hold.",
+    "FORBIDDEN": "The caller is known, and has no role for this.",
+    "UNKNOWN_KEY": "No API key has this id, among those that the caller sees.",
+    "UNKNOWN_TENANT": "No tenant has this name.",
+    "TENANT_EXISTS": "There is a tenant of this name already.",
+    "UNKNOWN_PIN": "The caller holds no such pin; it may have run out.",
     "STRICT_REFUSED": "The dynamic table would have to be loaded anew, which STRICT forbids.",
     "SNAPSHOT_GONE": "The snapshot was there once, and was expired.",
     "TABLE_REPLACED": "The name belongs to another table now, so that there is no delta between the two.",
@@ -313,6 +329,9 @@ MEANINGS: Mapping[str, str] = {
     "PUBLISH_TIMED_OUT": "A publish took longer than its timeouts allow; nothing was published.",
     "REFRESH_TIMED_OUT": "A scheduled refresh took longer than service.refresh_timeout; nothing was published.",
     "STOPPED": "A worker was told to stop before the refresh had ended; nothing was published.",
+    "BUSY": "As many requests as a process takes are under way.",
+    "QUOTA_EXCEEDED": "A key or tenant is over its quota; `Retry-After` says for how long.",
+    "ISSUER_UNAVAILABLE": "The keys of the issuer of JWTs could not be fetched.",
     "OUTCOME_UNKNOWN": "The connection broke at COMMIT; it may or may not have happened.",
     "INTERNAL_ERROR": "A mistake of Lakemill's own.",
 }

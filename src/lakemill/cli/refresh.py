@@ -52,6 +52,7 @@ def command(
 def refresh(lake: Lake, names: Sequence[QualifiedName], output: Output, *, full: bool = False) -> None:
     """Refresh, print a line a table, and fail as the first that failed."""
     from lakemill.core.refresh import Outcome
+    from lakemill.runtime.facts import refreshed
     from lakemill.runtime.refresh import refresh as run
     from lakemill.telemetry.log import configure
 
@@ -65,7 +66,7 @@ def refresh(lake: Lake, names: Sequence[QualifiedName], output: Output, *, full:
         if not done:
             output.text("no dynamic tables")
     else:
-        facts = [records.fields(record) for record in done]
+        facts = [refreshed(record) for record in done]
         output.rows(list(facts[0]) if facts else ["table"], [list(one.values()) for one in facts])
     if failed:
         first = failed[0]

@@ -14,10 +14,10 @@ def command(
     slots: serving.SlotsOption = 0,
     port: serving.PortOption = None,
 ) -> None:
-    """Keep all dynamic tables fresh: scheduler, worker and probes in one process.
+    """Keep all dynamic tables fresh, and serve HTTP: scheduler, worker and API in one process.
 
     It runs until SIGTERM or Ctrl-C; what is at work then may end. Several may run on one lake, on one machine or many:
-    one of them schedules, all of them work.
+    one of them schedules, all of them work. /docs shows what the API offers; `lakemill keys create` lets callers in.
 
         lakemill serve
         lakemill serve --slots 4 --port 8640
@@ -29,4 +29,4 @@ def command(
 
     settings = given(context).settings()
     service = Service(settings, scheduler=Scheduler(settings), worker=Worker(settings, name, slots))
-    serving.run(settings, service, port)
+    serving.run(settings, service, port, api=True)

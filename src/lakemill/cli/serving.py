@@ -1,4 +1,4 @@
-"""What `serve`, `scheduler` and `worker` share: a service with its log and its port, until it is told to stop."""
+"""What `serve`, `api`, `scheduler` and `worker` share: a process with its log and its port, until it must stop."""
 
 from __future__ import annotations
 
@@ -6,26 +6,57 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from lakemill.api.desk import Desk
+    from lakemill.api.probes import Serving
     from lakemill.runtime.service import Service
     from lakemill.settings import Settings
     from lakemill.store.work import Kind
 
 PortOption = Annotated[
-    int | None, typer.Option("--port", help="Port of /healthz, /readyz and /metrics; 0: any that is free.")
+    int | None, typer.Option("--port", help="Port of the HTTP service and its probes; 0: any that is free.")
 ]
 NameOption = Annotated[str, typer.Option("--name", help="What the worker is called; by default host and process.")]
 SlotsOption = Annotated[int, typer.Option("--slots", help="Refreshes at the same time; by default service.slots.")]
 
 
-def run(settings: Settings, service: Service, port: int | None) -> None:
-    """Until SIGTERM or Ctrl-C; a second one ends it at once."""
-    from lakemill.api.probes import app, serve_in_thread
-    from lakemill.telemetry.log import configure, log
+def run(settings: Settings, service: Service, port: int | None, *, api: bool = False) -> None:
+    """Until SIGTERM or Ctrl-C; a second one ends it at once. With `api` the HTTP service is on the probes' port."""
+    from lakemill.telemetry.log import log
+
+    stop = _told_to_stop(settings)
+    desk = _desk(settings, settings.service.host, works=True) if api else None
+    service.start(stop)
+    http = _served(settings, desk, settings.service.host, port, service.ready, service.alive)
+    stop.wait()
+    log().info("stopping")
+    service.join()
+    http.stop()
+    sys.stdout.flush()
+    os._exit(0)  # the JVM's end is not waited for
+
+
+def run_api(settings: Settings, host: str | None, port: int | None) -> None:
+    """Nothing but the HTTP service, until it is told to stop."""
+    from lakemill.telemetry.log import log
+
+    stop = _told_to_stop(settings)
+    where = host or settings.service.host
+    desk = _desk(settings, where, works=False)
+    http = _served(settings, desk, where, port, desk.ready, lambda: None)
+    stop.wait()
+    log().info("stopping")
+    http.stop()
+    desk.close()
+
+
+def _told_to_stop(settings: Settings) -> threading.Event:
+    from lakemill.telemetry.log import configure
 
     configure(settings.service.log_format, settings.service.log_level)
     stop = threading.Event()
@@ -37,16 +68,32 @@ def run(settings: Settings, service: Service, port: int | None) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, told)
-    service.start(stop)
-    wanted = settings.service.port if port is None else port
-    http = serve_in_thread(app(service.ready, service.alive), settings.service.host, wanted)
+    return stop
+
+
+def _desk(settings: Settings, host: str, *, works: bool) -> Desk:
+    from lakemill.api.desk import Desk
+
+    desk = Desk(settings, host, works=works)
+    desk.start()
+    return desk
+
+
+def _served(
+    settings: Settings,
+    desk: Desk | None,
+    host: str,
+    port: int | None,
+    ready: Callable[[], Mapping[str, str | None]],
+    alive: Callable[[], str | None],
+) -> Serving:
+    from lakemill.api import app, probes
+    from lakemill.telemetry.log import log
+
+    made = probes.app(ready, alive) if desk is None else app.make(desk, ready, alive)
+    http = probes.serve_in_thread(made, host, settings.service.port if port is None else port)
     log().info(f"listening on {http.url}")
-    stop.wait()
-    log().info("stopping")
-    service.join()
-    http.stop()
-    sys.stdout.flush()
-    os._exit(0)  # the JVM's end is not waited for
+    return http
 
 
 def kinds_of(text: str) -> tuple[Kind, ...]:

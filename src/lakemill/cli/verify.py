@@ -44,19 +44,10 @@ def command(
 
 
 def _tell(found: Verified, output: Output) -> None:
+    from lakemill.runtime.facts import verified
+
     if output.format is not Format.TABLE:
-        output.record(
-            {
-                "table": str(found.name),
-                "equal": found.equal,
-                "engine": found.engine,
-                "data_snapshot": found.b,
-                "commit": found.commit,
-                "rows": found.rows,
-                "missing": found.missing,
-                "extra": found.extra,
-            }
-        )
+        output.record(verified(found))
         return
     alone = "" if found.engine == "duckdb" else "; Spark computed both, no second engine checked it"
     if found.equal:

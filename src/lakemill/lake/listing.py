@@ -16,7 +16,7 @@ from psycopg import sql
 
 from lakemill.core.changes import DELETES, INSERTS, SHAPES, Change, parse_changes
 from lakemill.core.lag import Commit
-from lakemill.core.names import quote
+from lakemill.core.names import QualifiedName, parse_name, quote
 from lakemill.core.tending import Crowd
 from lakemill.store.queries import load_queries
 
@@ -68,6 +68,8 @@ class ListedSnapshot:
     changes: str
     author: str | None
     message: str | None
+    tables: tuple[QualifiedName, ...] = ()
+    """Tables and views that it changed, by the newest name of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +112,11 @@ def list_snapshots(
         changes = {row[0]: parse_changes(row[3]) for row in rows}
         ids = sorted({c.table_id for found in changes.values() for c in found if c.table_id is not None})
         names = {
-            table_id: f"{schema_name}.{name}"
+            table_id: QualifiedName(schema_name, name)
             for table_id, schema_name, name in conn.execute(QUERIES["names"].compose(), {"ids": ids})
         }
     return [
-        ListedSnapshot(id_, time, version, _told(changes[id_], names), author, message)
+        ListedSnapshot(id_, time, version, _told(changes[id_], names), author, message, _named(changes[id_], names))
         for id_, time, version, _, author, message in rows
     ]
 
@@ -142,11 +144,18 @@ def list_crowds(conn: psycopg.Connection[Any], schema: str, small: int) -> list[
     return [Crowd(f"{quote(schema_name)}.{quote(name)}", *counts) for schema_name, name, *counts in rows]
 
 
-def _told(changes: Sequence[Change], names: dict[int, str]) -> str:
+def _named(changes: Sequence[Change], names: dict[int, QualifiedName]) -> tuple[QualifiedName, ...]:
+    found = [names.get(change.table_id) for change in changes if change.table_id is not None]
+    found += [parse_name(change.value) for change in changes if change.kind in ("created_table", "created_view")]
+    return tuple(dict.fromkeys(name for name in found if name is not None))
+
+
+def _told(changes: Sequence[Change], names: dict[int, QualifiedName]) -> str:
     told: dict[str, list[str]] = {}
     for change in changes:
         word = _WORDS.get(change.kind, change.kind.replace("_", " "))
-        name = change.value.replace('"', "") if change.table_id is None else names.get(change.table_id, change.value)
+        known = None if change.table_id is None else names.get(change.table_id)
+        name = f"{known.schema}.{known.name}" if known is not None else change.value.replace('"', "")
         if name not in told.setdefault(word, []):
             told[word].append(name)
     return "; ".join(f"{word} {', '.join(which)}" for word, which in told.items())

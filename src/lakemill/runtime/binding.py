@@ -39,6 +39,8 @@ def described(
         for name, text, aliases in reversed(views):  # one that another reads was found after it
             scratch.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(name.schema)}")
             scratch.execute(f"CREATE VIEW {name}{f' ({aliases})' if aliases else ''} AS {text}")
+        # binding alone opens what read_csv() and the like name; whoever sends a query may be anybody (api/dynamic)
+        scratch.execute("SET enable_external_access = false")
         try:
             rows = scratch.execute(f"DESCRIBE {query}").fetchall()
         except duck.DuckError as error:

@@ -64,8 +64,11 @@ class Created:
 
 
 # ---------------------------------------------------------------- CREATE
-def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
-    """Declare a dynamic table and, unless ON_SCHEDULE, load it; a load that fails leaves nothing behind."""
+def create(lake: Lake, statement: Create, file: str | None = None, *, load: bool = True) -> Created:
+    """Declare a dynamic table and, unless ON_SCHEDULE, load it; a load that fails leaves nothing behind.
+
+    Without ``load`` that is left to others, who have Spark.
+    """
     definition = statement.definition
     known = definitions.find(lake.conn, definition.name)
     if known is not None and statement.if_exists is IfExists.KEEP:
@@ -81,7 +84,7 @@ def create(lake: Lake, statement: Create, file: str | None = None) -> Created:
     else:
         table = declare(lake, known, definition, found.resolved, found.sources)
     records: tuple[RefreshRecord, ...] = ()
-    if definition.initialize is Initialize.ON_CREATE:
+    if load and definition.initialize is Initialize.ON_CREATE:
         try:
             records = refresh(lake, [table.name], trigger=Trigger.CREATION)
         except BaseException:  # Ctrl-C too

@@ -63,8 +63,8 @@ class Point:
         )
 
 
-def point(lake: Lake, names: Sequence[QualifiedName], ttl: timedelta) -> Point:
-    """The newest point of these tables, dynamic ones and others, pinned for ``ttl``."""
+def point(lake: Lake, names: Sequence[QualifiedName], ttl: timedelta, by: str | None = None) -> Point:
+    """The newest point of these tables, dynamic ones and others, pinned for ``ttl``; ``by``: who holds the pins."""
     found = [(name, definitions.find(lake.conn, name)) for name in names]
     tables = [table for _, table in found if table is not None]
     known = versions.versions(lake.conn, [table.id for table in tables])
@@ -94,7 +94,7 @@ def point(lake: Lake, names: Sequence[QualifiedName], ttl: timedelta) -> Point:
         placed.append(Placed(name, table is not None, commit))
     schema = lake.settings.lake.catalog_schema
     pinned = [
-        pins.pin(lake.conn, snapshot, holder(), "point", ttl, catalog_schema=schema)
+        pins.pin(lake.conn, snapshot, by or holder(), "point", ttl, catalog_schema=schema)
         for snapshot in sorted({place.snapshot for place in placed})
     ]
     return Point(b, lake.snapshot(b).time, tuple(placed), pinned[0].expires_at if pinned else None)

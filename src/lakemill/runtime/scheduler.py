@@ -22,7 +22,7 @@ from lakemill.core.tending import candidates, open_at
 from lakemill.lake.listing import list_crowds
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.standings import Look, Looks
-from lakemill.store import db, history, versions, work
+from lakemill.store import audit, db, history, quotas, versions, work
 from lakemill.store.work import Kind
 from lakemill.telemetry import metrics
 from lakemill.telemetry.log import failed, log
@@ -239,6 +239,8 @@ def _tend(lake: Lake) -> int:
 def _forget(lake: Lake, now: datetime) -> None:
     """Old records, and versions that nobody can read any more."""
     history.forget_refreshes(lake.conn, now - lake.settings.service.history)
+    audit.forget(lake.conn, now - lake.settings.api.audit_retention)
+    quotas.forget(lake.conn)
     with lake.catalog() as catalog:
         oldest = catalog.oldest()
     versions.forget_versions(lake.conn, oldest)

@@ -2,7 +2,8 @@
 
 Line 11 of a refresh, with `telemetry.metrics`. structlog binds the ids (worker, table, refresh) to a thread; the lines
 go through the standard library's logger `lakemill`, so that in a notebook they follow that program's own set-up and are
-silent where there is none. Only a service calls `configure`. Passwords inside DSNs are masked on the way out.
+silent where there is none. Only a service calls `configure`. Passwords inside DSNs, keys and JWTs are masked on the way
+out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 from structlog.stdlib import BoundLogger, ProcessorFormatter
 
+from lakemill.core.keys import masked
 from lakemill.core.names import MAIN, QualifiedName
 from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.errors import InternalError, LakemillError
@@ -227,8 +229,10 @@ def _fields_of(_: Any, __: str, fields: Fields) -> Fields:
 
 def _masked(_: Any, __: str, fields: Fields) -> Fields:
     for name, value in fields.items():
-        if isinstance(value, str) and ("://" in value or "password" in value.lower()):
-            fields[name] = without_password(value)
+        if isinstance(value, str):
+            if "://" in value or "password" in value.lower():
+                value = without_password(value)
+            fields[name] = masked(value)
     return fields
 
 

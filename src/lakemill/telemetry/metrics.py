@@ -25,6 +25,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # the newer one only 
 UNPLANNED = "NONE"
 """The action of a refresh that ended before it had one."""
 
+AUTH_FAILURES = ("none", "unknown", "wrong", "expired", "revoked", "jwt")
+"""Why a caller was not let in: nothing was sent, no such key, a wrong secret, …, a JWT that does not hold."""
+
 Kind = type[Counter] | type[Gauge] | type[Histogram]
 
 
@@ -122,6 +125,27 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "claims_lost_total", Counter, "Claims that expired under their worker, or were taken over.", from_start=((),)
     ),
+    Metric(
+        "http_requests_total",
+        Counter,
+        "Requests that the API answered, by what was asked for and the status of the answer.",
+        ("method", "route", "status"),
+    ),
+    Metric("http_request_duration_seconds", Histogram, "How long those requests took.", ("route",), _SHORT),
+    Metric(
+        "auth_failures_total",
+        Counter,
+        "Requests of callers that could not say who they are.",
+        ("reason",),
+        from_start=tuple((reason,) for reason in AUTH_FAILURES),
+    ),
+    Metric(
+        "quota_refusals_total",
+        Counter,
+        "Requests that were refused because a key or tenant is over its quota.",
+        ("resource",),
+        from_start=(("requests",), ("rows",), ("bytes",), ("queries",)),
+    ),
 )
 
 
@@ -200,6 +224,20 @@ def count_conflict() -> None:
 def count_fenced() -> None:
     """A publish was refused for its fencing number; the error that follows counts as a lost claim by itself."""
     _count("publish_fenced_total")
+
+
+def observe_request(method: str, route: str, status: int, seconds: float) -> None:
+    """``route`` is the pattern, not the path: there are only so many."""
+    _count("http_requests_total", method, route, str(status))
+    _observe("http_request_duration_seconds", seconds, route)
+
+
+def count_auth_failure(reason: str) -> None:
+    _count("auth_failures_total", reason)
+
+
+def count_quota(resource: str) -> None:
+    _count("quota_refusals_total", resource)
 
 
 # ---------------------------------------------------------------- what a scheduler sees of all
