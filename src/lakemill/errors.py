@@ -8,6 +8,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── BadSettings · BadArgument · UnknownTable · UnknownColumn · UnknownSnapshot · SqlFailed
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
     │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
+    │   ├── QueryRefused · QueryTooLarge · ResultTooLarge · QueryCancelled
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
     │   ├── BadRequest · MalformedBody · BodyTooLarge · UnsupportedMedia · UnknownRoute · WrongMethod
     │   ├── Unauthenticated · Forbidden · UnknownKey · UnknownTenant · TenantExists · UnknownPin
@@ -19,7 +20,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
-    │   ├── PublishTimedOut · RefreshTimedOut · Stopped
+    │   ├── PublishTimedOut · RefreshTimedOut · Stopped · QueriesQueued · QueryTimedOut
     │   └── Busy · QuotaExceeded · IssuerUnavailable
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
@@ -136,6 +137,26 @@ class Cycle(UserError):
 class HasDependents(UserError):
     code = "HAS_DEPENDENTS"
     default_remedy = "drop those first, or add CASCADE"
+
+
+class QueryRefused(UserError):
+    code = "QUERY_REFUSED"
+    default_remedy = "write one SELECT over tables of the lake; docs/explanation/querying.md says what it may contain"
+
+
+class QueryTooLarge(UserError):
+    code = "QUERY_TOO_LARGE"
+    default_remedy = "read less at a time, or allow it more (query.memory_limit, query.temp_limit)"
+
+
+class ResultTooLarge(UserError):
+    code = "RESULT_TOO_LARGE"
+    default_remedy = "ask for fewer rows (LIMIT, or row_limit), or allow more (query.row_limit, query.byte_limit)"
+
+
+class QueryCancelled(UserError):
+    code = "QUERY_CANCELLED"
+    default_remedy = ""
 
 
 class WrongType(UserError):
@@ -342,6 +363,16 @@ class EngineLost(UnavailableError):
 
 class ForeignLock(UnavailableError):
     code = "FOREIGN_LOCK"
+
+
+class QueriesQueued(UnavailableError):
+    code = "QUERIES_QUEUED"
+    default_remedy = "try again later, or allow more at a time (query.executors)"
+
+
+class QueryTimedOut(UnavailableError):
+    code = "QUERY_TIMED_OUT"
+    default_remedy = "ask for less, or give it more time (query.timeout)"
 
 
 class PublishTimedOut(UnavailableError):

@@ -21,6 +21,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 
 from lakemill.api_settings import ApiSettings
 from lakemill.errors import BadSettings
+from lakemill.query_settings import QuerySettings
 from lakemill.values import Conf, Duration, Group, Jobs, Master, Place, Size, Timeout, leaves
 
 FILE_NAME = "lakemill.toml"
@@ -236,6 +237,7 @@ class Settings(Group):
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="Compaction, expiry and cleanup.")
     service: ServiceSettings = Field(default_factory=ServiceSettings, description="Scheduler, workers, and their port.")
     api: ApiSettings = Field(default_factory=ApiSettings, description="The HTTP service: who is let in, and limits.")
+    query: QuerySettings = Field(default_factory=QuerySettings, description="Queries, each in a process of its own.")
 
     @property
     def data_path(self) -> str:

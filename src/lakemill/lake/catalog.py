@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,13 @@ class Catalog:
             raise SnapshotGone(f"snapshot {snapshot_id} was expired")
         raise UnknownSnapshot(f"there is no snapshot {snapshot_id}; the newest is {newest}")
 
+    def snapshot_at(self, time: datetime) -> Snapshot:
+        """The newest snapshot that was there at a time; as DuckDB has it, a commit counts from its start."""
+        row = self._one("snapshot_at", time=time)
+        if row is None:
+            raise UnknownSnapshot(f"there was no snapshot yet, or there is none left, of {time.isoformat()}")
+        return Snapshot(*row)
+
     def labels(self, table_id: int, first: int, last: int) -> Labels:
         """What the commits first..last did to the table, as far as they are still recorded."""
         rows = self._all("labels", first=first, last=last)
@@ -174,6 +182,10 @@ class Catalog:
             excluded, values = excluded_files(conditions)
             kept = sql.SQL("NOT EXISTS (SELECT FROM ({}) e WHERE e.data_file_id = d.data_file_id)").format(excluded)
         return self._files("files_at", table, {"kept": kept}, at=at, **values)
+
+    def bounds(self, table: TableAt, files: Sequence[int], columns: Sequence[int]) -> list[tuple[Any, ...]]:
+        """What is known of these columns in these files: file, column, size, counts, bounds."""
+        return self._all("file_bounds", table=table.id, files=list(files), columns=list(columns))
 
     def file_count(self, table: TableAt, at: int) -> int:
         return int(self._one("file_count", table=table.id, at=at)[0])

@@ -68,11 +68,10 @@ def connect(
         _load(connection, needed)
         if settings.on_s3:
             connection.execute(
-                s3_secret(settings, chain=not settings.s3.access_key_id and _finds_credentials(connection))
+                s3_secret(settings, chain=not settings.s3.access_key_id and finds_credentials(connection))
             )
-            connection.execute(f"SET http_timeout = {max(1, round(settings.s3.read_timeout.total_seconds()))}")
-            connection.execute(f"SET http_retries = {settings.s3.retries}")
-            connection.execute("SET http_retry_backoff = 2")  # the pauses of five retries: 3 s in all, not 34
+            for statement in http_statements(settings):
+                connection.execute(statement)
         if attach:
             connection.execute(f"SET ducklake_max_retry_count = {COMMIT_RETRIES}")
             path = (data_path or settings.data_path) if create else data_path
@@ -146,6 +145,15 @@ def s3_secret(settings: Settings, *, chain: bool = False) -> str:
     return f"CREATE OR REPLACE SECRET lakemill_s3 ({', '.join(f'{key} {value}' for key, value in words.items())})"
 
 
+def http_statements(settings: Settings) -> tuple[str, ...]:
+    """How patient a connection is with S3."""
+    return (
+        f"SET http_timeout = {max(1, round(settings.s3.read_timeout.total_seconds()))}",
+        f"SET http_retries = {settings.s3.retries}",
+        "SET http_retry_backoff = 2",  # the pauses of five retries: 3 s in all, not 34
+    )
+
+
 def _open(settings: Settings) -> Connection:
     config: dict[str, str | bool | int | float | list[str]] = {"allow_unsigned_extensions": True}  # see _load
     if settings.duck.memory_limit:
@@ -170,7 +178,7 @@ def _load(connection: Connection, names: Sequence[str]) -> None:
     Those from wheels are trusted as DuckDB itself is, which came the same way: to check their signatures would cost
     every connection a quarter of a second.
     """
-    wheels = [name for name in names if _wheel_file(name) is not None]
+    wheels = [name for name in names if wheel_file(name) is not None]
     for name in wheels:
         load_extension(connection, name)
     connection.execute("SET allow_unsigned_extensions = false")
@@ -181,7 +189,7 @@ def _load(connection: Connection, names: Sequence[str]) -> None:
 
 def load_extension(connection: Connection, name: str) -> str:
     """Load an extension from its wheel, else from what DuckDB has or can fetch; where it came from."""
-    file = _wheel_file(name)
+    file = wheel_file(name)
     if file is not None:
         with explained():
             connection.execute(f"LOAD {literal(str(file))}")
@@ -201,7 +209,7 @@ def load_extension(connection: Connection, name: str) -> str:
     return "installed"
 
 
-def _finds_credentials(connection: Connection) -> bool:
+def finds_credentials(connection: Connection) -> bool:
     """Whether DuckDB can use the machine's own credentials (an instance's role); without, it asks as nobody."""
     try:
         load_extension(connection, "aws")
@@ -230,7 +238,8 @@ def duckdb_version() -> str:
     return str(duckdb.__version__)
 
 
-def _wheel_file(name: str) -> Path | None:
+def wheel_file(name: str) -> Path | None:
+    """The extension's file where it came as a wheel."""
     spec = importlib.util.find_spec(f"duckdb_extension_{name}")
     for place in (spec.submodule_search_locations or []) if spec else []:
         file = Path(place) / "extensions" / f"v{duckdb.__version__}" / f"{name}.duckdb_extension"

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lakemill.core.scan import InlinedRows
-from lakemill.core.schema import Column, duck_type
+from lakemill.core.schema import Column, duck_type, quote_identifier
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -38,6 +38,30 @@ def inlined_table(duck: DuckDBPyConnection, inlined: InlinedRows, columns: Seque
     return table.rename_columns([WEIGHT, ROW_ID, *(column.name for column in columns)])
 
 
+def inlined_select(inlined: InlinedRows, columns: Sequence[Column]) -> tuple[str, dict[str, tuple[str, list[Any]]]]:
+    """The same for a lake that DuckDB reads: a query over ``inlined_text``, and its columns as kind and values.
+
+    It gives row id, begin, no end, then the columns in DuckDB's own types.
+    """
+    by_id = {column.id: (column, f"c{index}") for index, column in enumerate(inlined.columns)}
+    selected: list[exp.Expr] = [exp.column("row_id"), exp.column("begin"), exp.null()]
+    selected += [_value(column, by_id, shown=False) for column in columns]
+    query = exp.select(*selected).from_("inlined_text").sql(dialect="duckdb")
+    given: dict[str, tuple[str, list[Any]]] = {
+        "row_id": ("int64", [row[0] for row in inlined.rows]),
+        "begin": ("int64", [row[1] for row in inlined.rows]),
+    }
+    for index, column in enumerate(inlined.columns):
+        values = [row[3 + index] for row in inlined.rows]
+        given[f"c{index}"] = (column.type, values if column.type == "blob" else [_text(value) for value in values])
+    return query, given
+
+
+def column_definitions(columns: Sequence[Column]) -> str:
+    """The columns as a CREATE TABLE of DuckDB takes them."""
+    return ", ".join(f"{quote_identifier(column.name)} {duck_type(column)}" for column in columns)
+
+
 def _text_table(inlined: InlinedRows, b: int) -> pa.Table:
     def visible(begin: int, end: int | None) -> bool:
         return begin <= b and (end is None or end > b)
@@ -59,12 +83,14 @@ def _text(value: Any) -> str | None:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _value(column: Column, by_id: dict[int, tuple[Column, str]]) -> exp.Expr:
+def _value(column: Column, by_id: dict[int, tuple[Column, str]], *, shown: bool = True) -> exp.Expr:
     if column.id not in by_id:
         default = exp.null() if column.initial_default is None else exp.Literal.string(column.initial_default)
-        return _show(_cast(default, column), column)
-    source, name = by_id[column.id]
-    return _show(_reshape(_cast(exp.column(name), source), source, column), column)
+        value = _cast(default, column)
+    else:
+        source, name = by_id[column.id]
+        value = _reshape(_cast(exp.column(name), source), source, column)
+    return _show(value, column) if shown else value
 
 
 def _reshape(value: exp.Expr, source: Column, target: Column, depth: int = 0) -> exp.Expr:

@@ -187,3 +187,14 @@ WHERE s.snapshot_id > %(a)s AND s.snapshot_id <= %(b)s;
 SELECT schema_id FROM ducklake_schema
 WHERE lower(schema_name) = lower(%(schema)s)
   AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s);
+
+-- name: snapshot_at
+-- the newest snapshot that was there at a time
+SELECT snapshot_id, snapshot_time, schema_version, next_file_id FROM ducklake_snapshot
+WHERE snapshot_time <= %(time)s ORDER BY snapshot_time DESC, snapshot_id DESC LIMIT 1;
+
+-- name: file_bounds
+-- what the catalog knows of some columns of some data files
+SELECT data_file_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan, extra_stats
+FROM ducklake_file_column_stats
+WHERE table_id = %(table)s AND data_file_id = ANY(%(files)s) AND column_id = ANY(%(columns)s);
