@@ -8,7 +8,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── BadSettings · BadArgument · UnknownTable · UnknownColumn · UnknownSnapshot · SqlFailed
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
     │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
-    │   ├── QueryRefused · QueryTooLarge · ResultTooLarge · QueryCancelled
+    │   ├── QueryRefused · QueryTooLarge · ResultTooLarge · QueryCancelled · UnknownQuery · QueryRuns
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
     │   ├── BadRequest · MalformedBody · BodyTooLarge · UnsupportedMedia · UnknownRoute · WrongMethod
     │   ├── Unauthenticated · Forbidden · UnknownKey · UnknownTenant · TenantExists · UnknownPin
@@ -267,6 +267,15 @@ class TenantExists(UserError):
 
 class UnknownPin(UserError):
     code = "UNKNOWN_PIN"
+
+
+class UnknownQuery(UserError):
+    code = "UNKNOWN_QUERY"
+
+
+class QueryRuns(UserError):
+    code = "QUERY_RUNS"
+    default_remedy = "give it another id, or none"
 
 
 # ---------------------------------------------------------------- history can't be used

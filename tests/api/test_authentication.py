@@ -154,7 +154,10 @@ def test_elsewhere_it_is_on(make_lake: MakeLake) -> None:
         problem(api.get("/v1/tables"), 401, "UNAUTHENTICATED")
     with serving(lake, **{"api.auth": "on"}) as api:
         problem(api.get("/v1/tables"), 401, "UNAUTHENTICATED")
-    with pytest.raises(BadSettings, match=r"can't be off on 0\.0\.0\.0"), serving(lake, "0.0.0.0", **{"api.auth": "off"}):
+    with (
+        pytest.raises(BadSettings, match=r"can't be off on 0\.0\.0\.0"),
+        serving(lake, "0.0.0.0", **{"api.auth": "off"}),
+    ):
         pytest.fail("it started")
 
 

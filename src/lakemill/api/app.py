@@ -16,7 +16,7 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from lakemill import __version__
-from lakemill.api import audit, dynamic, keys, pins, points, probes, snapshots, tables, tenants
+from lakemill.api import audit, dynamic, keys, pins, points, probes, query, snapshots, tables, tenants
 from lakemill.api.desk import Desk
 from lakemill.api.frame import Frame
 from lakemill.api.problems import Problem, Wrong, documented, problem
@@ -31,7 +31,7 @@ from lakemill.errors import (
 )
 from lakemill.telemetry.metrics import count_error
 
-ROUTERS = (tables, dynamic, points, snapshots, pins, keys, tenants, audit)
+ROUTERS = (query, tables, dynamic, points, snapshots, pins, keys, tenants, audit)
 ABOUT = """Errors are `application/problem+json`, with a stable `code`
 (docs/reference/errors.md). Every answer has `X-Trace-Id`; a W3C `traceparent` is taken over."""
 
@@ -88,8 +88,12 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
     found: Sequence[Any] = error.errors() if isinstance(error, RequestValidationError) else ()
     if any(one["type"] == "json_invalid" for one in found):
         return _tell(request, MalformedBody("the body is not JSON", place=_path(found[0]["loc"])))
-    if any(one["type"] == "model_attributes_type" and one["loc"] == ("body",) for one in found) and not _is_json(request):
-        return _tell(request, UnsupportedMedia("the body is not sent as JSON", remedy="add Content-Type: application/json"))
+    if any(one["type"] == "model_attributes_type" and one["loc"] == ("body",) for one in found) and not _is_json(
+        request
+    ):
+        return _tell(
+            request, UnsupportedMedia("the body is not sent as JSON", remedy="add Content-Type: application/json")
+        )
     wrong = [Wrong(path=_path(one["loc"]), message=one["msg"]) for one in found]
     about = f"{wrong[0].path}: {wrong[0].message}" if wrong else "the request is not what it should be"
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""

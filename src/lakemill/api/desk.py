@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from lakemill.api import pool
 from lakemill.api.authentication import Authentication, Granted
+from lakemill.api.queries import Queries
 from lakemill.core.quota import Resource
 from lakemill.errors import Busy, LakemillError, MissingPart
 from lakemill.runtime.metering import Meter
@@ -33,6 +34,7 @@ class Desk:
         self._working = threading.BoundedSemaphore(settings.service.slots)
         self.authentication = Authentication(settings, self._door.lent, host)
         self.meter = Meter(self._door.lent)
+        self.queries = Queries(settings)
 
     def start(self) -> None:
         """Refuses what can't work at all."""
@@ -41,6 +43,7 @@ class Desk:
         self.authentication.start()
 
     def close(self) -> None:
+        self.queries.close()
         self._lakes.close()
         self._door.close()
 

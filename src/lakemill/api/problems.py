@@ -38,6 +38,7 @@ STATUS: Mapping[type[LakemillError], int] = {
     errors.UnknownKey: 404,
     errors.UnknownTenant: 404,
     errors.UnknownPin: 404,
+    errors.UnknownQuery: 404,
     errors.FileGone: 410,
     errors.SnapshotGone: 410,
     # how things stand
@@ -51,6 +52,12 @@ STATUS: Mapping[type[LakemillError], int] = {
     errors.UpstreamFailed: 409,
     errors.HistoryError: 409,
     errors.ConflictError: 409,
+    errors.QueryRuns: 409,
+    errors.QueryRefused: 403,
+    errors.QueryTooLarge: 413,
+    errors.ResultTooLarge: 413,
+    errors.QueryCancelled: 499,
+    errors.QueryTimedOut: 504,
     errors.QuotaExceeded: 429,
     # the service's own affairs: the caller can only wait, or tell somebody
     errors.BadSettings: 503,

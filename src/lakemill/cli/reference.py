@@ -308,6 +308,8 @@ MEANINGS: Mapping[str, str] = {
     "UNKNOWN_KEY": "No API key has this id, among those that the caller sees.",
     "UNKNOWN_TENANT": "No tenant has this name.",
     "TENANT_EXISTS": "There is a tenant of this name already.",
+    "UNKNOWN_QUERY": "The caller asked no such query, or it has ended.",
+    "QUERY_RUNS": "A query with the id that was given runs already.",
     "UNKNOWN_PIN": "The caller holds no such pin; it may have run out.",
     "STRICT_REFUSED": "The dynamic table would have to be loaded anew, which STRICT forbids.",
     "SNAPSHOT_GONE": "The snapshot was there once, and was expired.",

@@ -26,8 +26,8 @@ from lakemill.store.db import Connection, Executor
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("work")
-COMMIT, DUE, DONE = "lakemill_commit", "lakemill_due", "lakemill_done"
-"""What is told: somebody committed to the lake; there is work; work is done."""
+COMMIT, DUE, DONE, CANCEL = "lakemill_commit", "lakemill_due", "lakemill_done", "lakemill_cancel"
+"""What is told: somebody committed to the lake; there is work; work is done; a query is to stop."""
 _LEADER = 0x6C616B652D736368  # any constant will do, as long as nobody else in this database uses it
 DROPPED = pg.ForeignKeyViolation
 """What adding work of a table that was dropped at this moment raises."""
@@ -285,9 +285,9 @@ def took(where: Executor, dynamic_id: int, time: timedelta) -> None:
 
 
 # ---------------------------------------------------------------- waiting
-def tell(where: Executor, channel: str) -> None:
+def tell(where: Executor, channel: str, word: str = "") -> None:
     """With the transaction, where there is one."""
-    where.execute("SELECT pg_notify(%s, '')", (channel,))
+    where.execute("SELECT pg_notify(%s, %s)", (channel, word))
 
 
 @contextmanager
@@ -299,6 +299,11 @@ def listening(conn: Connection, *channels: str) -> Iterator[None]:
         conn.execute("UNLISTEN *")
 
 
+def heard(conn: psycopg.Connection[Any], seconds: float) -> tuple[str, ...]:
+    """What is told until something is, or the time is over."""
+    return tuple(told.payload for told in conn.notifies(timeout=seconds, stop_after=1))
+
+
 def wait(conn: psycopg.Connection[Any], seconds: float) -> bool:
     """Until something is told, or the time is over; whether something was told."""
-    return any(True for _ in conn.notifies(timeout=seconds, stop_after=1))
+    return bool(heard(conn, seconds))

@@ -1,0 +1,92 @@
+"""The queries of a process: its gateway, who asked each one that runs, and cancelling across processes.
+
+A gateway is made with the first query. Whoever cancels may be connected to another process than the one that runs the
+query, so the word goes through PostgreSQL to all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from lakemill.errors import LakemillError, QueryRuns
+from lakemill.gateway.gate import Gateway
+from lakemill.settings import Settings
+from lakemill.store import db, work
+from lakemill.store.embedded import store_dsn
+from lakemill.telemetry.log import failed
+
+POLL, PAUSE, AGAIN = 5.0, 1.0, 0.05
+"""Seconds: between looks whether it is to end, before another try when PostgreSQL is away, and to cancel."""
+
+
+class Queries:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._gateway: Gateway | None = None
+        self._asked: dict[str, str] = {}
+        self._closed = threading.Event()
+
+    @property
+    def gateway(self) -> Gateway:
+        with self._lock:
+            if self._gateway is None:
+                self._gateway = Gateway(self._settings, store_dsn(self._settings))
+                threading.Thread(target=self._listen, name="cancels", daemon=True).start()
+            return self._gateway
+
+    @property
+    def running(self) -> dict[str, str]:
+        """By id, who asked it."""
+        return dict(self._asked)
+
+    @contextmanager
+    def run(self, id_: str, who: str) -> Iterator[None]:
+        with self._lock:
+            if id_ in self._asked:
+                raise QueryRuns(f"a query {id_} runs already")
+            self._asked[id_] = who
+        try:
+            yield
+        finally:
+            self._asked.pop(id_, None)
+
+    def cancel(self, conn: db.Connection, id_: str, who: str | None) -> None:
+        """Stop it, here or elsewhere, if this caller asked it (None: whoever did)."""
+        if not self.stop(id_, who):
+            work.tell(conn, work.CANCEL, json.dumps({"id": id_, "who": who}))
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._lock:
+            if self._gateway is not None:
+                self._gateway.close()
+
+    def stop(self, id_: str, who: str | None = None) -> bool:
+        """The same, here alone; whether it runs here."""
+        asked = self._asked.get(id_)
+        if asked is None or who not in (None, asked):
+            return False
+        threading.Thread(target=self._insist, args=(id_,), name="cancel", daemon=True).start()
+        return True
+
+    def _insist(self, id_: str) -> None:
+        """A query that still waits for its turn can't be stopped yet."""
+        while id_ in self._asked and not self.gateway.cancel(id_):
+            self._closed.wait(AGAIN)
+
+    def _listen(self) -> None:
+        """Until the process ends, through every failure."""
+        while not self._closed.is_set():
+            try:
+                with closing(db.connect(store_dsn(self._settings))) as conn, work.listening(conn, work.CANCEL):
+                    while not self._closed.is_set():
+                        for told in work.heard(conn, POLL):
+                            word = json.loads(told)
+                            self.stop(word["id"], word["who"])
+            except (LakemillError, *db.LOST) as error:
+                if not self._closed.wait(PAUSE):
+                    failed("listening for cancels", db.unavailable(error))

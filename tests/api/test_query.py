@@ -1,0 +1,191 @@
+"""`/v1/query` and `/v1/queries`: formats, snapshots, parameters, who sees what, cancelling. No JVM."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pyarrow as pa
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+import pytest
+
+import lakemill
+from lakemill.api.app import make
+from lakemill.api.desk import Desk
+from lakemill.api.probes import serve_in_thread
+from lakemill.core.rights import Role
+from lakemill.store import audit
+from tests.api.conftest import LOCAL, Api, problem
+
+READER = (Role.QUERY_READER,)
+SLOW = "SELECT count(*) FROM range(100000) a, range(100000) b WHERE a.range % 7 = b.range % 11"
+
+
+@pytest.fixture(scope="module")
+def key(api: Api) -> str:
+    return api.key(*READER)
+
+
+def asked(api: Api, key: str, sql: str, **more: Any) -> Any:
+    return api.post("/v1/query", key, json={"sql": sql, **more})
+
+
+def test_json(api: Api, key: str) -> None:
+    found = asked(
+        api,
+        key,
+        "SELECT id, amount, DATE '2026-01-02' AS day, NULL AS n FROM orders WHERE id < ? ORDER BY id",
+        params=[2],
+    )
+    assert found.status_code == 200, found.text
+    told = found.json()
+    assert told["columns"][:3] == [
+        {"name": "id", "type": "BIGINT"},
+        {"name": "amount", "type": "DECIMAL(21,1)"},
+        {"name": "day", "type": "DATE"},
+    ]
+    assert told["rows"] == [[0, "0.0", "2026-01-02", None], [1, "1.5", "2026-01-02", None]]
+    assert (told["statistics"]["rows"], told["statistics"]["truncated"]) == (2, False)
+    assert found.headers["x-snapshot-id"] == str(told["snapshot_id"])
+    assert datetime.fromisoformat(told["snapshot_time"]).tzinfo is not None
+    assert asked(api, key, "SELECT 1 AS x WHERE false").json()["rows"] == []
+    assert asked(api, key, "SELECT $a + $b AS x", params={"a": 1, "b": 2}).json()["rows"] == [[3]]
+
+
+@pytest.mark.parametrize(
+    ("media", "read"),
+    [
+        ("application/vnd.apache.arrow.stream", lambda data: pa.ipc.open_stream(data).read_all()),
+        ("application/vnd.apache.parquet", lambda data: pq.read_table(io.BytesIO(data))),
+        ("text/csv", lambda data: pcsv.read_csv(io.BytesIO(data))),
+    ],
+)
+def test_other_formats(api: Api, key: str, media: str, read: Any) -> None:
+    sql = "SELECT i AS id, 'x' || i AS word FROM range(200000) t(i)"
+    found = api.post("/v1/query", key, json={"sql": sql}, headers={"accept": f"{media}, */*;q=0.1"})
+    assert found.headers["content-type"].startswith(media)
+    table = read(found.content)
+    assert (table.num_rows, table.column("id")[199_999].as_py(), table.column("word")[7].as_py()) == (
+        200_000,
+        199_999,
+        "x7",
+    )
+    assert found.headers["x-query-id"]
+
+
+def test_a_format_that_can_not_hold_it(api: Api, key: str) -> None:
+    told = problem(asked(api, key, "SELECT [1, 2] AS l", format="csv"), 400, "BAD_ARGUMENT")
+    assert "Arrow or JSON" in told["remedy"]
+
+
+def test_snapshots(api: Api, key: str) -> None:
+    before = asked(api, key, "SELECT count(*) FROM orders").json()
+    with api.lake.duck() as duck:
+        duck.execute("INSERT INTO main.orders VALUES (100, 1, 1.5)")
+    count = "SELECT count(*) AS n FROM orders"
+    assert asked(api, key, count).json()["rows"] == [[10]]
+    assert asked(api, key, count, snapshot_id=before["snapshot_id"]).json()["rows"] == [[9]]
+    assert asked(api, key, count, snapshot_time=before["snapshot_time"]).json()["rows"] == [[9]]
+    assert asked(api, key, count, point={"main.orders": before["snapshot_id"]}).json()["rows"] == [[9]]
+    problem(asked(api, key, count, snapshot_id=1, snapshot_time=datetime.now(UTC).isoformat()), 400, "BAD_ARGUMENT")
+    problem(asked(api, key, count, snapshot_id=10**6), 404, "UNKNOWN_SNAPSHOT")
+
+
+def test_limits(api: Api, key: str) -> None:
+    cut = asked(api, key, "SELECT * FROM range(1000)", row_limit=3).json()
+    assert (len(cut["rows"]), cut["statistics"]["truncated"]) == (3, True)
+    problem(asked(api, key, SLOW, timeout_ms=300), 504, "QUERY_TIMED_OUT")
+
+
+def test_what_is_refused(api: Api, key: str) -> None:
+    problem(asked(api, key, "SELECT 1; SELECT 2"), 403, "QUERY_REFUSED")
+    problem(asked(api, key, "SELECT * FROM nowhere"), 404, "UNKNOWN_TABLE")
+    problem(asked(api, key, "SELEC 1"), 403, "QUERY_REFUSED")
+    problem(asked(api, key, "SELECT nothing FROM orders"), 400, "SQL_FAILED")
+    problem(asked(api, api.key(Role.INGEST_WRITER), "SELECT 1"), 403, "FORBIDDEN")
+
+
+def test_a_tenant_reads_its_own_tables_only(api: Api) -> None:
+    acme = api.key(*READER, of="acme")
+    assert asked(api, acme, "SELECT count(*) FROM acme.orders").json()["rows"] == [[5]]
+    for sql in (
+        "FROM globex.secrets",
+        "FROM acme.window_to_globex",
+        "SELECT * FROM main.orders",
+        "FROM globex.nothing",
+    ):
+        assert problem(asked(api, acme, sql), 404, "UNKNOWN_TABLE")["message"].startswith("there is no table")
+
+
+def test_it_is_in_the_audit_log(api: Api, key: str) -> None:
+    asked(api, key, "SELECT 4711 AS marked FROM orders LIMIT 2")
+    asked(api, key, "SELECT 4712 AS marked FROM nowhere")
+    with lakemill.open(api.lake.settings) as lake:
+        entries = {entry.sql: entry for entry in audit.entries(lake.conn, limit=100)}
+    good, bad = (entries[f"SELECT {n} AS marked FROM {of}"] for n, of in ((4711, "orders LIMIT 2"), (4712, "nowhere")))
+    assert (good.outcome, good.rows, good.action) == (audit.Ended.DONE, 2, "query")
+    assert (bad.outcome, bad.code) == (audit.Ended.REFUSED, "UNKNOWN_TABLE")
+
+
+# ---------------------------------------------------------------- cancelling
+@pytest.fixture(scope="module")
+def urls(api: Api) -> Iterator[tuple[str, str]]:
+    """Two processes' worth of servers on the same lake."""
+    desks = [Desk(api.lake.settings, LOCAL) for _ in range(2)]
+    for desk in desks:
+        desk.start()
+    serving = [serve_in_thread(make(desk)) for desk in desks]
+    yield serving[0].url, serving[1].url
+    for one, desk in zip(serving, desks, strict=True):
+        one.stop()
+        desk.close()
+
+
+def running(url: str, key: str) -> list[Any]:
+    found: list[Any] = httpx.get(f"{url}/v1/queries", headers={"x-api-key": key}).json()
+    return found
+
+
+def until(what: Any, seconds: float = 20.0) -> None:
+    ends = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("server", [0, 1])
+def test_a_query_is_cancelled_from_any_process(api: Api, key: str, urls: tuple[str, str], server: int) -> None:
+    id_, answers = uuid4(), []
+    words = {"sql": SLOW, "id": str(id_)}
+    headers = {"x-api-key": key}
+
+    def ask() -> None:
+        answers.append(httpx.post(f"{urls[0]}/v1/query", json=words, headers=headers, timeout=60))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    until(lambda: [one for one in running(urls[0], key) if one["id"] == str(id_)])
+    other = {"x-api-key": api.key(*READER)}
+    assert httpx.delete(f"{urls[0]}/v1/queries/{id_}", headers=other).status_code == 404, "it is somebody else's"
+    problem(httpx.post(f"{urls[0]}/v1/query", json=words, headers=headers), 409, "QUERY_RUNS")
+    assert httpx.delete(f"{urls[server]}/v1/queries/{id_}", headers=headers).status_code == 202
+    asking.join(20)
+    problem(answers[0], 499, "QUERY_CANCELLED")
+    assert running(urls[0], key) == []
+
+
+@pytest.mark.parametrize("sql", [SLOW, "SELECT i, repeat('x', 1000) FROM range(5000000) t(i)"], ids=["before", "after"])
+def test_who_leaves_cancels(key: str, urls: tuple[str, str], sql: str) -> None:
+    """Before its first row, and after it."""
+    words = {"json": {"sql": sql}, "headers": {"x-api-key": key}, "timeout": 1.0}
+    with suppress(httpx.ReadTimeout), httpx.stream("POST", f"{urls[0]}/v1/query", **words) as answer:
+        next(answer.iter_bytes(100))
+    until(lambda: not running(urls[0], key))
