@@ -109,7 +109,7 @@ def test_what_is_refused(api: Api, key: str) -> None:
     problem(asked(api, key, "SELECT 1; SELECT 2"), 403, "QUERY_REFUSED")
     problem(asked(api, key, "SELECT * FROM nowhere"), 404, "UNKNOWN_TABLE")
     problem(asked(api, key, "SELEC 1"), 403, "QUERY_REFUSED")
-    problem(asked(api, key, "SELECT nothing FROM orders"), 400, "SQL_FAILED")
+    problem(asked(api, key, "SELECT nothing FROM orders"), 400, "UNKNOWN_COLUMN")
     problem(asked(api, api.key(Role.INGEST_WRITER), "SELECT 1"), 403, "FORBIDDEN")
 
 

@@ -32,7 +32,6 @@ STATUS: Mapping[type[LakemillError], int] = {
     # what it names
     errors.UnknownRoute: 404,
     errors.UnknownTable: 404,
-    errors.UnknownColumn: 404,
     errors.UnknownSnapshot: 404,
     errors.UnknownDynamicTable: 404,
     errors.UnknownKey: 404,
