@@ -36,7 +36,11 @@ KEYS: dict[str, tuple[Any, str]] = {
     "o": (ed25519.Ed25519PrivateKey.generate(), "EdDSA"),
 }
 PEM = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-_ALGORITHMS = {"RS256": jwt.algorithms.RSAAlgorithm, "ES256": jwt.algorithms.ECAlgorithm, "EdDSA": jwt.algorithms.OKPAlgorithm}
+_ALGORITHMS = {
+    "RS256": jwt.algorithms.RSAAlgorithm,
+    "ES256": jwt.algorithms.ECAlgorithm,
+    "EdDSA": jwt.algorithms.OKPAlgorithm,
+}
 
 
 def jwk(kid: str, key: Any, algorithm: str) -> dict[str, Any]:
@@ -84,7 +88,14 @@ def issuer(server: KeyServer | None = None, **settings: Any) -> Issuer:
 
 def claims(**changed: Any) -> dict[str, Any]:
     now = int(time.time())
-    found = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": now + 60, "tenant": "acme", "roles": ["query_reader"]}
+    found = {
+        "iss": ISSUER,
+        "aud": AUDIENCE,
+        "sub": "alice",
+        "exp": now + 60,
+        "tenant": "acme",
+        "roles": ["query_reader"],
+    }
     return {name: value for name, value in {**found, **changed}.items() if value is not None}
 
 

@@ -37,7 +37,9 @@ def test_no_secret_in_logs_errors_metrics_or_the_store(api: Api, capfd: pytest.C
                 api.get("/v1/tables", headers={"x-api-key": secret}),
                 api.get("/v1/tables", headers={"authorization": f"Basic {secret}"}),
                 api.get("/v1/tables", headers={"traceparent": secret}),
-                api.define(admin, f"CREATE DYNAMIC TABLE d TARGET_LAG = '1 day' AS SELECT '{secret}' AS x, y FROM orders"),
+                api.define(
+                    admin, f"CREATE DYNAMIC TABLE d TARGET_LAG = '1 day' AS SELECT '{secret}' AS x, y FROM orders"
+                ),
                 api.define(admin, f"CREATE {secret}"),
                 api.get(f"{D}/{secret}", admin),
                 api.post(f"{D}/{secret}/refresh", admin),

@@ -88,8 +88,12 @@ def _invalid(request: Request, error: Exception) -> JSONResponse:
     found: Sequence[Any] = error.errors() if isinstance(error, RequestValidationError) else ()
     if any(one["type"] == "json_invalid" for one in found):
         return _tell(request, MalformedBody("the body is not JSON", place=_path(found[0]["loc"])))
-    if any(one["type"] == "model_attributes_type" and one["loc"] == ("body",) for one in found) and not _is_json(request):
-        return _tell(request, UnsupportedMedia("the body is not sent as JSON", remedy="add Content-Type: application/json"))
+    if any(one["type"] == "model_attributes_type" and one["loc"] == ("body",) for one in found) and not _is_json(
+        request
+    ):
+        return _tell(
+            request, UnsupportedMedia("the body is not sent as JSON", remedy="add Content-Type: application/json")
+        )
     wrong = [Wrong(path=_path(one["loc"]), message=one["msg"]) for one in found]
     about = f"{wrong[0].path}: {wrong[0].message}" if wrong else "the request is not what it should be"
     more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""

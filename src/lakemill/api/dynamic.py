@@ -130,8 +130,7 @@ def get_graph(
 @router.post(
     HOME,
     status_code=201,
-    responses=documented(404, 409)
-    | {202: {"model": models.Created, "description": "Its load waits for a worker"}},
+    responses=documented(404, 409) | {202: {"model": models.Created, "description": "Its load waits for a worker"}},
 )
 def create_dynamic_table(
     statement: Statement,

@@ -55,8 +55,10 @@ def create(
 def list_(context: typer.Context, format_: FormatOption = None) -> None:
     """List tenants, their schemas and quotas.
 
-    lakemill tenants list
-    lakemill tenants list --format json
+    Their keys are in `lakemill keys list`.
+
+        lakemill tenants list
+        lakemill tenants list --format json
     """
     from lakemill.store import keys
 
