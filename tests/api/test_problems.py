@@ -85,6 +85,7 @@ JSON = {"content-type": "application/json"}
         ("GET", "/v1/tables/a%00b", {}, 422, "BAD_REQUEST", None),
         ("GET", '/v1/tables/"', {}, 400, "BAD_ARGUMENT", None),
         ("GET", "/v1/tables/nothing", {}, 404, "UNKNOWN_TABLE", None),
+        ("GET", "/v1/dynamic-tables?like=%5C", {}, 400, "BAD_ARGUMENT", None),
         ("GET", "/v1/dynamic-tables/nothing", {}, 404, "UNKNOWN_DYNAMIC_TABLE", None),
         ("PATCH", "/v1/tenants/nobody", {"json": {}}, 404, "UNKNOWN_TENANT", None),
         ("POST", "/v1/tenants", {"json": {"name": "acme", "schemas": ["x"]}}, 409, "TENANT_EXISTS", None),
@@ -134,8 +135,9 @@ def test_a_body_that_is_too_large(made_lake: TestLake) -> None:
 
     for body in (large, pieces()):
         problem(client.post("/v1/pins", content=body, headers=JSON), 413, "BODY_TOO_LARGE")
-    lied = client.post("/v1/pins", content=large, headers={**JSON, "content-length": "9" * 30})
-    problem(lied, 413, "BODY_TOO_LARGE")
+    for digits in (30, 5000):  # Python reads no number of so many
+        lied = client.post("/v1/pins", content="{}", headers={**JSON, "content-length": "9" * digits})
+        problem(lied, 413, "BODY_TOO_LARGE")
     desk.close()
 
 

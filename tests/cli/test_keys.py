@@ -14,6 +14,7 @@ import urllib.request
 from pathlib import Path
 
 from lakemill.core.keys import split
+from lakemill.store import audit, db
 from tests.cli.conftest import Lakemill
 from tests.conftest import MakeLake, TestLake
 
@@ -42,6 +43,13 @@ def test_a_key_from_its_making_to_its_end(lakemill: Lakemill, lake: TestLake) ->
     assert lakemill(lake, "keys", "revoke", parts[0]).out == f"key {parts[0]} (loader): revoked\n"
     assert "revoked" in lakemill(lake, "keys", "list").out
     lakemill(lake, "keys", "revoke", "nobody").failed("UNKNOWN_KEY", 2, about="nobody", remedy="keys list")
+    with db.connect(lake.dsn) as conn:
+        found = [(one.action, one.about, one.outcome, one.code) for one in audit.entries(conn, 10)]
+    assert found == [
+        ("keys.revoke", "nobody", "refused", "UNKNOWN_KEY"),
+        ("keys.revoke", parts[0], "done", None),
+        ("keys.create", f"{parts[0]} (loader)", "done", None),
+    ]
 
 
 def test_tenants_and_their_keys(lakemill: Lakemill, lake: TestLake) -> None:

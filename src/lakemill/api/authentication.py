@@ -100,7 +100,7 @@ class Authentication:
         """Something about keys or tenants was changed here: it holds at once."""
         with self._lock:
             self._known.clear()
-    
+
     # ------------------------------------------------------------ nobody
     def _without(self, headers: Mapping[str, str]) -> Granted:
         if not self._open():
