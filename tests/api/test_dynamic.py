@@ -98,7 +98,8 @@ def test_suspended_and_resumed(api: Api, key: str) -> None:
     assert api.post(f"{D}/s/suspend", key).json() == {"changed": ["main.s"]}
     assert api.get(f"{D}?like=s", key).json()[0]["state"] == "SUSPENDED"
     assert api.post(f"{D}/s/resume", key).json() == {"changed": ["main.s"]}
-    assert api.get(f"{D}?like=none%", key).json() == []
+    assert api.get(f"{D}?like=none%25", key).json() == []
+    problem(api.get(f"{D}?like=%5C", key), 400, "BAD_ARGUMENT")
     problem(api.post(f"{D}/s/verify", key), 404, "UNKNOWN_SNAPSHOT")
     graph = api.get("/v1/graph?table=s", key).json()
     assert graph["edges"] == [{"from": "main.orders", "to": "main.s"}]
