@@ -3,6 +3,7 @@
 PYTHON  ?= python3
 WORKERS ?= 3
 N       ?= 60
+MINUTES ?= 10
 SEED    ?= 1
 SF      ?= 1
 SPARK43 ?= tests/spark/test_session.py tests/spark/test_connect.py tests/spark/test_inputs.py
@@ -11,7 +12,7 @@ UV  := $(or $(shell command -v uv 2>/dev/null),$(CURDIR)/.uv/bin/uv)
 RUN := $(UV) run --frozen
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta chaos bench-lake bench-refresh bench-service docs clean
+.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta fuzz-api chaos bench-lake bench-refresh bench-service docs clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +53,9 @@ fuzz-refresh: | $(UV) ## N random courses of dynamic tables (N=1000 SEED=1), jud
 
 fuzz-delta: | $(UV) ## N random queries over random tables (N=3000 SEED=1), their deltas run by DuckDB, without Spark
 	$(RUN) python -m tests.core.fuzz --queries $(N) --seed $(SEED)
+
+fuzz-api: | $(UV) ## random requests by the API's own description for MINUTES (MINUTES=10 SEED=1); none may get a 500
+	$(RUN) python -m tests.api.fuzz --minutes $(MINUTES) --seed $(SEED)
 
 chaos: | $(UV) ## N kills (N=200 SEED=1) of workers, schedulers and PostgreSQL under a running service, judged by DuckDB
 	$(RUN) python -m tests.service.chaos --kills $(N) --seed $(SEED)

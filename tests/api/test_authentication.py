@@ -135,7 +135,6 @@ def test_a_key_that_is_made_elsewhere_turns_it_on(make_lake: MakeLake) -> None:
         assert api.get("/v1/tables").status_code == 200
         with lakemill.open(api.lake.settings) as lake:
             keys.create(lake.conn, "x", frozenset({READER}), by="cli:me")
-        time.sleep(0.25)  # api.key_cache
         problem(api.get("/v1/tables"), 401, "UNAUTHENTICATED")
 
 

@@ -134,8 +134,9 @@ def test_a_body_that_is_too_large(made_lake: TestLake) -> None:
 
     for body in (large, pieces()):
         problem(client.post("/v1/pins", content=body, headers=JSON), 413, "BODY_TOO_LARGE")
-    lied = client.post("/v1/pins", content=large, headers={**JSON, "content-length": "9" * 30})
-    problem(lied, 413, "BODY_TOO_LARGE")
+    for digits in (30, 5000):  # Python reads no number of so many
+        lied = client.post("/v1/pins", content="{}", headers={**JSON, "content-length": "9" * digits})
+        problem(lied, 413, "BODY_TOO_LARGE")
     desk.close()
 
 

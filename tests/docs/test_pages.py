@@ -3,7 +3,7 @@
 A block marked ``sh`` or ``python`` is run, one marked ``sql`` by `lakemill sql`; ``sh skip`` needs what a test has not.
 ``sql refused`` and ``sql full`` hold queries of dynamic tables, a line each, with the code that they get.
 One page is one reader: a folder, a database, one Python. `docs/how-to/s3.md` has a test of its own, next to the S3
-server; pages that are written from the code have `test_reference.py`.
+server, and `docs/how-to/api.md`, next to the API's; pages that are written from the code have `test_reference.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lakemill.settings import Settings
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 RUN = [page for page in PAGES if re.search(r"^```(sh|sql|python)$", page.read_text("utf-8"), re.MULTILINE)]
-RUN = [page for page in RUN if NOTE not in page.read_text("utf-8") and page.name != "s3.md"]
+RUN = [page for page in RUN if NOTE not in page.read_text("utf-8") and page.name not in ("s3.md", "api.md")]
 
 
 def blocks(page: Path, *languages: str) -> Iterator[tuple[str, str]]:

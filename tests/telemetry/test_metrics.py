@@ -63,6 +63,10 @@ def test_what_the_issue_names_is_there() -> None:
         "publish_conflicts_total": (),
         "publish_fenced_total": (),
         "claims_lost_total": (),
+        "http_requests_total": ("method", "route", "status"),
+        "http_request_duration_seconds": ("route",),
+        "auth_failures_total": ("reason",),
+        "quota_refusals_total": ("resource",),
     }
 
 

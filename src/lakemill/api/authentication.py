@@ -69,7 +69,6 @@ class Authentication:
         self._known: dict[bytes, tuple[float, Granted]] = {}
         self._touched: dict[str, float] = {}
         self._keys_exist = False
-        self._looked = float("-inf")
 
     def start(self) -> None:
         """Say so where everybody is let in."""
@@ -101,7 +100,6 @@ class Authentication:
         """Something about keys or tenants was changed here: it holds at once."""
         with self._lock:
             self._known.clear()
-            self._looked = float("-inf")
 
     # ------------------------------------------------------------ nobody
     def _without(self, headers: Mapping[str, str]) -> Granted:
@@ -120,10 +118,9 @@ class Authentication:
             return True
         if self._settings.auth == "on" or not self._loopback or self._issuer is not None:
             return False
-        if not self._keys_exist and time.monotonic() - self._looked >= self._seconds:
+        if not self._keys_exist:  # asked every time: the first key must hold at once
             with self._connect() as conn:
                 self._keys_exist = keys.any_key(conn)
-            self._looked = time.monotonic()
         return not self._keys_exist
 
     # ------------------------------------------------------------ somebody

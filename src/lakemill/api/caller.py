@@ -24,7 +24,7 @@ from lakemill.api.desk import Desk
 from lakemill.core.names import QualifiedName
 from lakemill.core.quota import Resource
 from lakemill.core.rights import Action, Identity, require, sees
-from lakemill.errors import InternalError, UserError
+from lakemill.errors import UserError
 from lakemill.runtime.meaning import meaning
 from lakemill.runtime.open import Lake
 from lakemill.store import audit
@@ -76,8 +76,8 @@ class Caller:
             yield entry
         except Exception as error:
             found = meaning(error)
-            ours = isinstance(found, UserError) and not isinstance(found, InternalError)
-            entry.outcome, entry.code = audit.Ended.REFUSED if ours else audit.Ended.FAILED, found.code
+            entry.outcome = audit.Ended.REFUSED if isinstance(found, UserError) else audit.Ended.FAILED
+            entry.code = found.code
             raise
         finally:
             entry.seconds = time.monotonic() - begun

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Header, Query, Response
 from fastapi.responses import PlainTextResponse
@@ -27,7 +28,7 @@ from lakemill.core.position import START
 from lakemill.core.references import tables as tables_of
 from lakemill.core.refresh import Outcome, State
 from lakemill.core.rights import Action
-from lakemill.core.statement import Create, Drop
+from lakemill.core.statement import Create, Drop, IfExists
 from lakemill.errors import Forbidden, HasDependents, MalformedBody, RefreshFailed, UnsupportedMedia, of_code
 from lakemill.runtime import dynamic, facts, show
 from lakemill.runtime.analyse import parse_query
@@ -161,11 +162,12 @@ def create_dynamic_table(
                     done = dynamic.create(lake, wanted)
             else:
                 done = dynamic.create(lake, wanted, load=False)
-            waits = load and not caller.desk.works and done.table.state is State.PENDING_INIT
+            anew = done.table.state is State.PENDING_INIT or wanted.if_exists is IfExists.REPLACE
+            waits = load and not caller.desk.works and anew
             work = ask_for_refresh(lake, name) if waits else None
             hidden = not all(map(caller.sees, definitions.graph(lake.conn).dependents(done.table.name)))
     response.status_code = 202 if work is not None else 201
-    response.headers["location"] = f"{HOME}/{name}"
+    response.headers["location"] = _address(name)
     told = facts.created(done, () if hidden else done.warnings) | {
         "refreshes": _refreshes(caller, done.records),
         "work": work,
@@ -214,7 +216,7 @@ def refresh_dynamic_table(
             entry.snapshot, entry.rows = done[-1].commit, done[-1].rows_inserted
             return _refreshes(caller, done)
         work = ask_for_refresh(lake, own)
-    look = f"{HOME}/{own}/history"
+    look = f"{_address(own)}/history"
     asked = models.Asked(table=str(own), work=work, look=look)
     return Response(asked.model_dump_json(), 202, {"location": look}, "application/json")
 
@@ -263,6 +265,11 @@ def _named(caller: Caller, action: Action, table: str) -> QualifiedName:
     name = parse_name(table)
     caller.require(action, name)
     return name
+
+
+def _address(name: QualifiedName) -> str:
+    """A header holds ASCII only, whatever people call their tables."""
+    return f"{HOME}/{quote(str(name), safe='.')}"
 
 
 def _text(statement: bytes) -> str:

@@ -36,6 +36,8 @@ OPEN = frozenset({"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"})
 UNROUTED = "none"
 DOORKEEPERS = 8
 """Threads for admission alone: long requests must not keep others out."""
+LONGEST_NUMBER = 18
+"""Digits of a length that can be meant."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -92,8 +94,8 @@ class Frame:
         """The body, up to the largest that is allowed."""
         most, got = self._desk.settings.api.max_body, 0
         told = headers.get("content-length", "")
-        if told.isdecimal() and int(told) > most:
-            raise BodyTooLarge(f"the body has {int(told)} bytes, and may have {most}")
+        if told.isdecimal() and (len(told) > LONGEST_NUMBER or int(told) > most):
+            raise BodyTooLarge(f"the body has {told[:LONGEST_NUMBER]} bytes, and may have {most}")
 
         async def counted() -> Message:
             nonlocal got

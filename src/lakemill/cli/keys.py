@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakemill.cli import quotas
+from lakemill.cli.audited import audited, who
 from lakemill.cli.options import FormatOption, given, taught
 from lakemill.cli.output import Format, moment
 from lakemill.errors import BadArgument
@@ -66,11 +66,11 @@ def create(
         raise BadArgument("a key needs a name", remedy="such as `loader`")
     ends = None if expires is None else datetime.now(UTC) + _length(expires)
     limits = Quotas(requests, rows, bytes_, queries)
-    with given(context).lake() as lake:
-        by = f"cli:{getpass.getuser()}"
+    with given(context).lake() as lake, audited(lake, "keys.create", name) as entry:
         made, text = keys.create(
-            lake.conn, name, roles, by=by, of=tenant, tables=patterns, quotas=limits, expires_at=ends
+            lake.conn, name, roles, by=who(), of=tenant, tables=patterns, quotas=limits, expires_at=ends
         )
+        entry.tenant, entry.about = tenant, f"{made.id} ({name})"
     if output.format is not Format.TABLE:
         output.record({"key": text, **_facts(made)})
         return
@@ -110,7 +110,7 @@ def revoke(
     from lakemill.store import keys
 
     output = given(context).output(format_)
-    with given(context).lake() as lake:
+    with given(context).lake() as lake, audited(lake, "keys.revoke", key_id):
         revoked = keys.revoke(lake.conn, key_id)
     if output.format is Format.TABLE:
         output.text(f"key {revoked.id} ({revoked.name}): revoked")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lakemill.cli import quotas
+from lakemill.cli.audited import audited
 from lakemill.cli.options import FormatOption, given, taught
 from lakemill.cli.output import Format, Output, moment
 from lakemill.errors import BadArgument
@@ -47,7 +48,7 @@ def create(
     from lakemill.store import keys
 
     output = given(context).output(format_)
-    with given(context).lake() as lake:
+    with given(context).lake() as lake, audited(lake, "tenants.create", name):
         made = keys.create_tenant(lake.conn, name, schema or (), Quotas(requests, rows, bytes_, queries))
     _tell(output, made, "made")
 
@@ -55,8 +56,10 @@ def create(
 def list_(context: typer.Context, format_: FormatOption = None) -> None:
     """List tenants, their schemas and quotas.
 
-    lakemill tenants list
-    lakemill tenants list --format json
+    Their keys are in `lakemill keys list`.
+
+        lakemill tenants list
+        lakemill tenants list --format json
     """
     from lakemill.store import keys
 
@@ -97,7 +100,7 @@ def alter(
     if unknown := sorted(set(unlimited or ()) - set(LIMITS)):
         raise BadArgument(f"--unlimited {unknown[0]}: no such quota", remedy=f"one of {', '.join(LIMITS)}")
     changed |= dict.fromkeys(unlimited or ())
-    with given(context).lake() as lake:
+    with given(context).lake() as lake, audited(lake, "tenants.alter", name):
         altered = keys.alter_tenant(lake.conn, name, schemas=schema or None, quotas=changed)
     _tell(output, altered, "altered")
 

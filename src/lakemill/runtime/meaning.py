@@ -22,6 +22,7 @@ _LONGEST = 500
 _NO_ANSWER = ("08", "53", "57", "58")  # SQLSTATE classes: connection, resources, intervention, system
 _NOT_ALLOWED = ("42501", "25006")  # privilege missing; a server that only reads
 _NOT_THERE = ("42P01", "42703")  # table, column
+_NO_VALUE = "22"  # SQLSTATE class of values that can't be: a number beyond all types, half of a pattern
 
 
 def meaning(error: Exception) -> LakemillError:
@@ -51,8 +52,8 @@ def _postgres(error: Exception) -> LakemillError:
         from lakemill.lake.catalog import incomplete
 
         return incomplete(error)
-    if type(error).__name__ == "DataError" and state is None:  # a text with a NUL, a number beyond all types
-        return BadArgument(f"PostgreSQL can't keep it: {reason(error)}", remedy="correct the value")
+    if (state is None and type(error).__name__ == "DataError") or (state or "").startswith(_NO_VALUE):
+        return BadArgument(f"PostgreSQL does not take it: {reason(error)}", remedy="correct the value")
     if state is None or state.startswith(_NO_ANSWER):
         return StoreUnavailable(f"PostgreSQL: {reason(error)}")
     return InternalError(f"PostgreSQL {state}: {reason(error)}")
