@@ -24,10 +24,10 @@ from lakemill.gateway.wire import Kind
 
 CATALOG = "lake"
 _META = f"__ducklake_metadata_{CATALOG}"
-_BATCH_ROWS = 122_880  # DuckDB's row group: a batch is a copy of one
+_BATCH_ROWS = 8_192  # wide rows must fit into memory so many at a time
 _ROWS_AS_SQL = 200
-_ADDRESS_SPACE = 8 << 30
-"""Beyond DuckDB's own limit: what it maps without using, Arrow's copies, Python."""
+_ASIDE = 1 << 30
+"""Beyond what DuckDB counts: Arrow's copies of a batch, what allocators keep, stacks of threads."""
 
 
 class Refused(Exception):
@@ -37,7 +37,7 @@ class Refused(Exception):
 def serve(sock: socket.socket, config: Mapping[str, Any]) -> None:
     """Wait for one query, answer it, return."""
     try:
-        confine.limit(config["memory"] + _ADDRESS_SPACE, 4096, config["temp_bytes"])
+        confine.limit(config["memory"] * 3 // 2 + _ASIDE, 4096, 2 * config["temp_bytes"])
         connection = prepare(config)
         wire.send(sock, Kind.READY)
         while True:
@@ -143,7 +143,6 @@ def run(
     fill(connection, job["excerpt"])
     lock(connection, config, job)
     threading.Thread(target=_obey, args=(sock, connection), daemon=True).start()
-    connection.execute("BEGIN TRANSACTION READ ONLY")
     answer(sock, connection, job)
 
 
@@ -165,6 +164,7 @@ def lock(connection: duckdb.DuckDBPyConnection, config: Mapping[str, Any], job: 
         f"SET allowed_paths = [{', '.join(map(_literal, files))}]",
         "SET enable_external_access = false",
         "SET lock_configuration = true",
+        "BEGIN TRANSACTION READ ONLY",
     ):
         connection.execute(statement)
 
