@@ -35,7 +35,6 @@ def child(given: dict[str, Any], statement: str) -> None:
     else:
         lacking = confine.confine(given["job"]["files"], [given["config"]["temp"]], network=False)
         assert not lacking, lacking
-        connection.execute(f"USE {executor.CATALOG}")
         connection.execute("BEGIN")
     first = tried(connection, statement)
     tried(connection, "ROLLBACK")

@@ -86,7 +86,6 @@ def judged(conn: db.Connection, history: History, config: dict[str, Any], read: 
             extract = excerpt(snapshot, list(plans.values()), [], bounds)
             with executor.prepare(config) as connection:
                 executor.fill(connection, extract.message)
-                connection.execute("USE lake")
                 for name in plans:
                     read["states"] += 1
                     yield from different(connection, good[name], f"{name} at {at}")
