@@ -12,7 +12,7 @@ UV  := $(or $(shell command -v uv 2>/dev/null),$(CURDIR)/.uv/bin/uv)
 RUN := $(UV) run --frozen
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta fuzz-api chaos bench-lake bench-refresh bench-service docs clean
+.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta fuzz-api chaos bench-lake bench-refresh bench-service bench-ingest bench-query docs clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-refresh: | $(UV) ## a refresh of each TPC-H query against computing it who
 
 bench-lake: | $(UV) ## scan, delta, publish and planning, side by side with plain Spark and stock DuckDB
 	$(RUN) python -m bench.lake
+
+bench-query: | $(UV) ## what the gateway costs beside DuckDB in process: small queries, a stream of Arrow, many at once
+	$(RUN) python -m bench.query
 
 bench-service: | $(UV) ## a look of the scheduler over 10,000 tables, refreshes a minute, from commit to derived commit
 	$(RUN) python -m bench.service

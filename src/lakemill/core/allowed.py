@@ -65,7 +65,7 @@ _NODES = {
     "SELECT_NODE": "aggregate_handling cte_map from_table group_expressions group_sets having modifiers qualify sample"
     " select_list where_clause",
     "SET_OPERATION_NODE": "children cte_map left modifiers right setop_all setop_type",
-    "SHOW_REF": "alias query query_location show_type",
+    "SHOW_REF": "alias query query_location show_type table_name",
     "STRUCT_TYPE_INFO": "child_types",
     "SUBQUERY": "alias column_name_alias query_location sample subquery",
     "TABLE_FUNCTION": "alias column_name_alias function query_location sample with_ordinality",

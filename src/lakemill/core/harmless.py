@@ -66,7 +66,9 @@ variant_extract variant_typeof version wavg week weekday weekofyear weighted_avg
 _OPERATORS = r"""
 !__postfix !~~ !~~* % & && * ** + - ->> / // <-> << <=> <@ >> @ @> ^ ^@ | || ~ ~~ ~~* ~~~
 """
-FUNCTIONS = frozenset((_FUNCTIONS + _OPERATORS).split())
+BOUND_SPECIALLY = frozenset({"unnest", "unlist"})
+"""Functions that are in no catalog: the binder knows them."""
+FUNCTIONS = frozenset((_FUNCTIONS + _OPERATORS).split()) | BOUND_SPECIALLY
 
 TABLE_FUNCTIONS = frozenset(
     {

@@ -41,14 +41,23 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def limit(memory: int, files: int, size: int) -> None:
-    """Ends of the process itself: address space, open files, size of a file, no core."""
-    _lower(resource.RLIMIT_AS, memory)
+    """Ends of the process itself: address space beyond what it has, open files, size of a file, no core."""
+    _lower(resource.RLIMIT_AS, _mapped() + memory)
     _lower(resource.RLIMIT_NOFILE, files)
     _lower(resource.RLIMIT_FSIZE, size)
     _lower(resource.RLIMIT_CORE, 0)
     if sys.platform == "linux":
         _libc.prctl(_DEATH_SIGNAL, _SIGKILL, 0, 0, 0)  # it ends with whoever started it
         _libc.prctl(_DUMPABLE, 0, 0, 0, 0)  # others of the same user can't look into its memory, nor it into /proc/self
+
+
+def _mapped() -> int:
+    """How much address space this process has already: libraries, most of it never touched."""
+    try:
+        with open("/proc/self/statm") as told:  # noqa: PTH123
+            return int(told.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 8 << 30
 
 
 def _lower(what: int, to: int) -> None:

@@ -24,10 +24,10 @@ from lakemill.gateway.wire import Kind
 
 CATALOG = "lake"
 _META = f"__ducklake_metadata_{CATALOG}"
-_BATCH_ROWS = 122_880  # DuckDB's row group: a batch is a copy of one
+_BATCH_ROWS = 8_192  # wide rows must fit into memory so many at a time
 _ROWS_AS_SQL = 200
-_ADDRESS_SPACE = 8 << 30
-"""Beyond DuckDB's own limit: what it maps without using, Arrow's copies, Python."""
+_ASIDE = 1 << 30
+"""Beyond what DuckDB counts: Arrow's copies of a batch, what allocators keep, stacks of threads."""
 
 
 class Refused(Exception):
@@ -37,7 +37,7 @@ class Refused(Exception):
 def serve(sock: socket.socket, config: Mapping[str, Any]) -> None:
     """Wait for one query, answer it, return."""
     try:
-        confine.limit(config["memory"] + _ADDRESS_SPACE, 4096, config["temp_bytes"])
+        confine.limit(config["memory"] * 3 // 2 + _ASIDE, 4096, 2 * config["temp_bytes"])
         connection = prepare(config)
         wire.send(sock, Kind.READY)
         while True:
@@ -117,6 +117,7 @@ def fill(connection: duckdb.DuckDBPyConnection, excerpt: Mapping[str, Any]) -> N
     for statement, values in excerpt["positions"]:
         connection.execute(statement, values)
     connection.execute("COMMIT")
+    connection.execute(f"USE {CATALOG}")  # loads the catalog, which one thread does faster than two
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, list[Any]]) -> None:
@@ -143,7 +144,6 @@ def run(
     fill(connection, job["excerpt"])
     lock(connection, config, job)
     threading.Thread(target=_obey, args=(sock, connection), daemon=True).start()
-    connection.execute("BEGIN TRANSACTION READ ONLY")
     answer(sock, connection, job)
 
 
@@ -158,13 +158,13 @@ def lock(connection: duckdb.DuckDBPyConnection, config: Mapping[str, Any], job: 
     # threads that start now are born confined
     connection.execute(f"SET threads = {int(config['threads'])}")
     for statement in (
-        f"USE {CATALOG}",
         "SET allow_unsigned_extensions = false",
         "SET allow_community_extensions = false",
         f"SET disabled_optimizers = {_literal(job['without'])}",
         f"SET allowed_paths = [{', '.join(map(_literal, files))}]",
         "SET enable_external_access = false",
         "SET lock_configuration = true",
+        "BEGIN TRANSACTION READ ONLY",
     ):
         connection.execute(statement)
 

@@ -25,6 +25,7 @@ from lakemill.errors import (
 from lakemill.lake import duck
 
 _LINE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
+_TOO_MUCH = re.compile(r"Out of Memory|duckdb_temp_storage.*(File too large|No space left)", re.DOTALL)
 _OURS: dict[str, type[LakemillError]] = {"rows": ResultTooLarge, "bytes": ResultTooLarge, "statement": QueryRefused}
 
 
@@ -39,7 +40,7 @@ def explained(told: Mapping[str, Any], text: str, data_path: str) -> LakemillErr
                 remedy='run it on Linux 6.2 or newer with Landlock, or set query.confinement = "try"',
             )
         return _OURS.get(word, InternalError)(rest)
-    if kind in ("OutOfMemoryException", "MemoryError", "ArrowMemoryError"):
+    if kind in ("OutOfMemoryException", "MemoryError", "ArrowMemoryError") or _TOO_MUCH.search(message):
         return QueryTooLarge("the query needs more memory, or more room to spill, than one may have")
     place = _place(message, text)
     message = _LINE.sub("", message).replace(data_path, "")

@@ -55,7 +55,7 @@ class Gateway:
         given = settings.query
         self._folder = tempfile.TemporaryDirectory(prefix="lakemill-", dir=given.temp_dir, ignore_cleanup_errors=True)
         self._pool = Pool(
-            _config(settings, self._duck),
+            executor_config(settings, self._duck),
             Path(self._folder.name),
             given.executors,
             given.queue,
@@ -260,7 +260,7 @@ def _parameters(given: Any) -> Any:
     return given
 
 
-def _config(settings: Settings, connection: duck.Connection) -> dict[str, Any]:
+def executor_config(settings: Settings, connection: duck.Connection) -> dict[str, Any]:
     """What every executor is told when it is born; of secrets only the one that opens the bucket."""
     query, s3 = settings.query, settings.s3
     extensions, statements = ["ducklake"], []
