@@ -9,7 +9,9 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
     │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
-    │   └── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
+    │   ├── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
+    │   ├── BadBody · BadRecords · RequestTooLarge · IdempotencyConflict · BadToken · TokenOfAnotherLake
+    │   └── NoIngestTable · RequestsPending · UnknownLetter
     ├── HistoryError         the past can't be used: read it all again                exit 3
     │   ├── StrictRefused · SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
     │   └── DeleteInDoubt · CatalogInconsistent · DeltaInconsistent
@@ -17,7 +19,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
-    │   └── PublishTimedOut · RefreshTimedOut · Stopped
+    │   ├── PublishTimedOut · RefreshTimedOut · Stopped
+    │   └── Backlogged
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -190,6 +193,56 @@ class MissingPart(UserError):
     default_remedy = "`lakemill doctor` says what is missing and how to get it"
 
 
+class BadBody(UserError):
+    code = "BAD_BODY"
+    default_remedy = 'send {"records": [{"payload": {…}}]}, or a row a line as application/x-ndjson'
+
+
+class BadRecords(UserError):
+    code = "BAD_RECORDS"
+    default_remedy = "correct the records and send the request again; nothing of it was accepted"
+
+    def __init__(self, message: str, *, faults: tuple[str, ...] = (), place: str | None = None) -> None:
+        super().__init__(message, place=place)
+        self.faults = faults
+        """What is wrong with each record, the first of them where there are many."""
+
+
+class RequestTooLarge(UserError):
+    code = "REQUEST_TOO_LARGE"
+    default_remedy = "send smaller requests; the limits are settings of the group ingest"
+
+
+class IdempotencyConflict(UserError):
+    code = "IDEMPOTENCY_CONFLICT"
+    default_remedy = "give a new request a new key; repeat an old one as it was"
+
+
+class BadToken(UserError):
+    code = "BAD_TOKEN"
+    default_remedy = "use a token as the answer to a request gave it"
+
+
+class TokenOfAnotherLake(UserError):
+    code = "TOKEN_OF_ANOTHER_LAKE"
+    default_remedy = "use a token that this lake gave out"
+
+
+class NoIngestTable(UserError):
+    code = "NO_INGEST_TABLE"
+    default_remedy = "let it take requests: `lakemill table create NAME --adopt`"
+
+
+class RequestsPending(UserError):
+    code = "REQUESTS_PENDING"
+    default_remedy = "wait until they are visible, or say that they may be lost (--force)"
+
+
+class UnknownLetter(UserError):
+    code = "UNKNOWN_LETTER"
+    default_remedy = "list them with `lakemill letters list`"
+
+
 # ---------------------------------------------------------------- history can't be used
 class HistoryError(LakemillError):
     code = "HISTORY_ERROR"
@@ -299,6 +352,16 @@ class RefreshTimedOut(UnavailableError):
 class Stopped(UnavailableError):
     code = "STOPPED"
     default_remedy = "another worker, or the next one, does it"
+
+
+class Backlogged(UnavailableError):
+    code = "BACKLOGGED"
+    default_remedy = "send it again, under the same key, after the pause that is named"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds."""
 
 
 class OutcomeUnknown(LakemillError):
