@@ -186,6 +186,37 @@ class UpkeepSettings(_Group):
     )
 
 
+class IngestSettings(_Group):
+    max_request_bytes: Size = Field(16 * 10**6, description="Largest body of a request, after decompression.")
+    max_records: int = Field(20_000, ge=1, description="Most records of a request.")
+    named_faults: int = Field(20, ge=1, description="How many bad records of a refused request are named.")
+    gather: Duration = Field(
+        timedelta(milliseconds=2),
+        description="How long a commit waits for further requests to share it, where the last one was shared.",
+    )
+    group_bytes: Size = Field(16 * 10**6, description="Requests of one commit have at most so many bytes together.")
+    queue_bytes: Size = Field(
+        64 * 10**6, description="Requests that wait in a process for their commit; beyond that they are turned away."
+    )
+    backlog_records: int = Field(
+        10_000_000, ge=1, description="Requests are turned away while more records than this are not yet visible."
+    )
+    backlog_bytes: Size = Field(4 * 10**9, description="So they are while these records have more bytes than this.")
+    backlog_age: Duration = Field(
+        timedelta(minutes=15), description="So they are while the oldest of these records is older than this."
+    )
+    resume_at: float = Field(
+        0.8, gt=0, le=1, description="Requests are taken again when all three are below this share of their limits."
+    )
+    columns_age: Duration = Field(
+        timedelta(seconds=1),
+        description="How long a process may use a table's columns without asking; a bad record makes it ask at once.",
+    )
+    visibility_timeout: Duration = Field(
+        timedelta(seconds=10), description="How long a request that waits for visibility does so, unless it says."
+    )
+
+
 class ServiceSettings(_Group):
     tick: Duration = Field(
         timedelta(seconds=1),
@@ -244,6 +275,7 @@ class Settings(_Group):
     duck: DuckSettings = Field(default_factory=DuckSettings, description="Limits of DuckDB.")
     publish: PublishSettings = Field(default_factory=PublishSettings, description="Commits to the lake.")
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="Compaction, expiry and cleanup.")
+    ingest: IngestSettings = Field(default_factory=IngestSettings, description="Requests: limits, commits, backpressure.")
     service: ServiceSettings = Field(default_factory=ServiceSettings, description="Scheduler, workers, and their port.")
 
     @property

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from sqlglot import exp
 
+from lakemill.core import ducktypes
 from lakemill.core.commit import NoConflict, Purpose, Requirement, SwapGeneration, Update
 from lakemill.core.scan import TableAt
 from lakemill.core.schema import Column, duck_type
-from lakemill.errors import BadArgument
+from lakemill.errors import BadArgument, UnsupportedType
 from lakemill.lake.catalog import reading
-from lakemill.lake.duck import LAKE, Connection, explained
+from lakemill.lake.duck import LAKE, Connection, DuckError, explained
 from lakemill.store.definitions import OutputColumn
 
 GENERATION_PREFIX = "__lakemill_"
@@ -41,11 +43,51 @@ class Generation:
         return (swap,), (NoConflict(self.table.id, self.since, Purpose.GENERATION),)
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A column as a user declares it; ``default`` is an expression of DuckDB."""
+
+    name: str
+    type: str
+    not_null: bool = False
+    default: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise BadArgument("a column needs a name")
+        if ducktypes.parse(self.type) is None:
+            raise UnsupportedType(
+                f"column {self.name!r}: {self.type!r} is no type that DuckDB and Spark share",
+                remedy="docs/reference/types.md lists those that are",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    column: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retype:
+    column: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    column: str
+
+
+Alteration = Declared | Rename | Retype | DropColumn
+"""``Declared``: a column more."""
+
+
 def create_table(
     connection: Connection,
     schema: str,
     name: str,
-    columns: Sequence[Column | OutputColumn],
+    columns: Sequence[Column | OutputColumn | Declared],
     partition_by: Sequence[str] = (),
 ) -> None:
     """CREATE TABLE with these columns; ``partition_by`` are DuckLake's expressions, such as ``year(day)``."""
@@ -54,15 +96,44 @@ def create_table(
     definition = exp.Create(
         this=exp.Schema(this=_table(schema, name), expressions=[_column(column) for column in columns]), kind="TABLE"
     )
+    statements = [definition.sql("duckdb")]
+    if partition_by:
+        statements.append(_partitioned(schema, name, partition_by))
+    _together(connection, statements)
+
+
+def alter_table(connection: Connection, schema: str, name: str, alterations: Sequence[Alteration]) -> None:
+    """All of them as one snapshot, or none."""
+    table = _table(schema, name).sql("duckdb")
+    _together(connection, [f"ALTER TABLE {table} {_altering(one)}" for one in alterations])
+
+
+def _altering(one: Alteration) -> str:
+    match one:
+        case Declared():
+            return f"ADD COLUMN {_column(one).sql('duckdb')}"
+        case Rename(column, to):
+            return f"RENAME COLUMN {_name(column)} TO {_name(to)}"
+        case Retype(column, type_):
+            return f"ALTER COLUMN {_name(column)} SET DATA TYPE {exp.DataType.build(type_, dialect='duckdb').sql('duckdb')}"
+        case DropColumn(column):
+            return f"DROP COLUMN {_name(column)}"
+
+
+def _name(name: str) -> str:
+    return exp.to_identifier(name, quoted=True).sql("duckdb")
+
+
+def _together(connection: Connection, statements: Sequence[str]) -> None:
     with explained():
         connection.execute("BEGIN")
         try:
-            connection.execute(definition.sql("duckdb"))
-            if partition_by:
-                connection.execute(_partitioned(schema, name, partition_by))
+            for statement in statements:
+                connection.execute(statement)
             connection.execute("COMMIT")
         except BaseException:
-            connection.execute("ROLLBACK")
+            with suppress(DuckError):  # a failed COMMIT has ended it already
+                connection.execute("ROLLBACK")
             raise
 
 
@@ -115,16 +186,28 @@ def _table(schema: str, name: str) -> exp.Table:
     return exp.Table(this=exp.to_identifier(name, quoted=True), db=exp.to_identifier(schema, quoted=True))
 
 
-def _column(column: Column | OutputColumn) -> exp.ColumnDef:
-    free = isinstance(column, OutputColumn) or column.nulls_allowed
-    rules = [] if free else [exp.ColumnConstraint(kind=exp.NotNullColumnConstraint())]
+def _column(column: Column | OutputColumn | Declared) -> exp.ColumnDef:
+    rules = []
+    if not _nullable(column):
+        rules.append(exp.ColumnConstraint(kind=exp.NotNullColumnConstraint()))
+    if isinstance(column, Declared) and column.default is not None:
+        value = exp.maybe_parse(column.default, dialect="duckdb")
+        rules.append(exp.ColumnConstraint(kind=exp.DefaultColumnConstraint(this=value)))
+    type_ = duck_type(column) if isinstance(column, Column) else column.type
     return exp.ColumnDef(
         this=exp.to_identifier(column.name, quoted=True),
-        kind=exp.DataType.build(
-            column.type if isinstance(column, OutputColumn) else duck_type(column), dialect="duckdb"
-        ),
+        kind=exp.DataType.build(type_, dialect="duckdb"),
         constraints=rules,
     )
+
+
+def _nullable(column: Column | OutputColumn | Declared) -> bool:
+    match column:
+        case Column():
+            return column.nulls_allowed
+        case Declared():
+            return not column.not_null
+    return True
 
 
 def _partitioned(schema: str, name: str, partition_by: Sequence[str]) -> str:
