@@ -358,8 +358,8 @@ class Backlogged(UnavailableError):
     code = "BACKLOGGED"
     default_remedy = "send it again, under the same key, after the pause that is named"
 
-    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, retry_after: float = 1.0, place: str | None = None) -> None:
+        super().__init__(message, place=place)
         self.retry_after = retry_after
         """Seconds."""
 

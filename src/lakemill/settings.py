@@ -275,7 +275,9 @@ class Settings(_Group):
     duck: DuckSettings = Field(default_factory=DuckSettings, description="Limits of DuckDB.")
     publish: PublishSettings = Field(default_factory=PublishSettings, description="Commits to the lake.")
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="Compaction, expiry and cleanup.")
-    ingest: IngestSettings = Field(default_factory=IngestSettings, description="Requests: limits, commits, backpressure.")
+    ingest: IngestSettings = Field(
+        default_factory=IngestSettings, description="Requests: limits, commits, backpressure."
+    )
     service: ServiceSettings = Field(default_factory=ServiceSettings, description="Scheduler, workers, and their port.")
 
     @property

@@ -31,7 +31,9 @@ from lakemill.cli import (
     failure,
     graph,
     history,
+    ingest,
     init,
+    letters,
     list_,
     point,
     refresh,
@@ -42,6 +44,7 @@ from lakemill.cli import (
     sql,
     stop,
     suspend,
+    table,
     tables,
     upkeep,
     validate,
@@ -63,14 +66,15 @@ commands = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_LAKE = (init, doctor, attach, sql, tables, snapshots, changes)
+_LAKE = (init, doctor, attach, sql, tables, snapshots, changes, ingest)
 _DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, verify, point)
 _CHANGE = (alter, suspend, resume, drop)
 _SERVICE = (serve, scheduler, worker, stop)
 for module in (*_LAKE, *_DYNAMIC, *_CHANGE, demo, *_SERVICE):
     name = module.__name__.rpartition(".")[2].rstrip("_")
     commands.command(name=name, help=taught(module.command))(module.command)
-commands.add_typer(upkeep.commands, name="upkeep")
+for group in (table, letters, upkeep):
+    commands.add_typer(group.commands, name=group.__name__.rpartition(".")[2])
 
 
 def _version(wanted: bool) -> None:

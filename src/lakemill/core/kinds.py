@@ -84,7 +84,8 @@ def kind_of(column: Column, *, forbid: bool) -> Any:
     if type_ == "list":
         return list[kind_of(column.children[0], forbid=forbid) | None]  # type: ignore[misc]
     if type_ == "map":
-        return _checked(column, _map(*(kind_of(child, forbid=forbid) for child in column.children), column))
+        key, value = (kind_of(child, forbid=forbid) for child in column.children)
+        return _checked(column, _map(column, key, value))
     if type_ in _NATIVE:
         return _NATIVE[type_]
     if type_ in _BOUNDS:
@@ -114,9 +115,7 @@ def struct_of(
         else:
             fields.append((f"f{number}", kind | None | UnsetType, UNSET))
     names = {f"f{number}": column.name for number, column in enumerate(columns)}
-    return msgspec.defstruct(
-        name or "row", fields, rename=names, forbid_unknown_fields=forbid, kw_only=True, gc=False
-    )
+    return msgspec.defstruct(name or "row", fields, rename=names, forbid_unknown_fields=forbid, kw_only=True, gc=False)
 
 
 def _checked(column: Column, check: Check) -> Any:
@@ -220,7 +219,7 @@ def _document(value: Any) -> str:
     return _documents.encode(value).decode()
 
 
-def _map(key: Any, value: Any, column: Column) -> Check:
+def _map(column: Column, key: Any, value: Any) -> Check:
     """A map is an array of keys and values; an object too, where the keys are text."""
     entry = msgspec.defstruct(
         "entry", [("key", key), ("value", value | None, None)], forbid_unknown_fields=True, gc=False
@@ -233,7 +232,7 @@ def _map(key: Any, value: Any, column: Column) -> Check:
             given = [{"key": name, "value": inner} for name, inner in given.items()]
         if type(given) is not list:
             raise ValueError("")
-        entries = decoder.decode(_documents.encode(given))
+        entries: list[Any] = decoder.decode(_documents.encode(given))
         if len({_documents.encode(one.key) for one in entries}) < len(entries):
             raise ValueError("a key occurs twice")
         return entries

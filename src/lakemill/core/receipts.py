@@ -33,5 +33,17 @@ def read_token(lake_id: UUID, text: str) -> int:
     return int(match[2])
 
 
+def later(one: str | None, other: str) -> str:
+    """The later of two tokens of one lake."""
+    return other if one is None or _number(other) > _number(one) else one
+
+
+def _number(text: str) -> int:
+    match = _TOKEN.fullmatch(text)
+    if match is None:
+        raise BadToken(f"{text[:80]!r} is not a token")
+    return int(match[2])
+
+
 def _check(lake: str, number: int) -> str:
     return blake2b(f"{lake}-{number}".encode(), digest_size=2).hexdigest()

@@ -1,4 +1,4 @@
-"""A table's columns become a codec: records as clients send them → checked lines as the bus keeps them, or what is wrong.
+"""A table's columns become a codec: records as clients send them → lines as the bus keeps them, or what is wrong.
 
 The way of a request begins here. A line is canonical JSON, ``{"o":"i","p":{…}}``: columns in the table's order and
 spelling, values in one form each (``core/kinds``), defaults filled in. The digest of a record is of what was given, so
@@ -150,7 +150,9 @@ class Records:
         self.drops = drop_unknown
         self._places = {column.name: number for number, column in enumerate(self.columns)}
         filled = {*(defaults or {}), *volatile}
-        self._must = frozenset(self.key) | {c.name for c in self.columns if not c.nulls_allowed and c.name not in filled}
+        self._must = frozenset(self.key) | {
+            c.name for c in self.columns if not c.nulls_allowed and c.name not in filled
+        }
         self._never_null = frozenset(self.key) | {c.name for c in self.columns if not c.nulls_allowed}
         rows = struct_of("row", self.columns, forbid=not drop_unknown, required=self._must)
         self._row = _decoder(rows).decode
@@ -195,7 +197,9 @@ class Records:
                 row = self._delete(raw) if what == "delete" else self._row(raw)
                 for attribute, name in self._filled_not_null:
                     if what != "delete" and getattr(row, attribute) is None:
-                        raise _Wrong(f"payload.{name}" if enveloped else name, f"expected {self._expected(name)}, got null")
+                        raise _Wrong(
+                            f"payload.{name}" if enveloped else name, f"expected {self._expected(name)}, got null"
+                        )
             except (DecodeError, ValidationError, _Wrong, RecursionError, ValueError) as error:
                 own = digest_of(canonical(record))
                 done.bad.append(self._explain(position, record, error, enveloped, op, key, own))
@@ -212,7 +216,9 @@ class Records:
             done.positions.append(position)
         if digest:
             keys = b"\0".join(f"{number} {key}".encode() for number, key in done.keys.items())
-            done.digest = digest_of(b"\n".join(asked if documents else done.lines), keys, *(one.digest for one in done.bad))
+            done.digest = digest_of(
+                b"\n".join(asked if documents else done.lines), keys, *(one.digest for one in done.bad)
+            )
         if self._defaults or self._volatile:
             self._fill(done, rows, volatile)
         return done
@@ -243,7 +249,11 @@ class Records:
         at = f"records[{position}]"
         body = bytes(record)
         try:
-            prefix, raw, what = (".payload", _envelope.decode(record).payload, _envelope.decode(record).op) if enveloped else ("", record, op)
+            prefix, raw, what = (
+                (".payload", _envelope.decode(record).payload, _envelope.decode(record).op)
+                if enveloped
+                else ("", record, op)
+            )
             found = None if isinstance(error, _Wrong) else next(self._faults(raw, what), None)
         except (DecodeError, ValidationError, RecursionError):
             prefix, found = "", None
@@ -345,7 +355,13 @@ def _shown(raw: bytes | Raw, path: str = "") -> str:
         value = None
         text = bytes(raw).decode("utf-8", "replace")
     else:
-        text = repr(value) if isinstance(value, str) else msgspec.json.encode(value).decode() if not _plain(value) else str(value)
+        text = (
+            repr(value)
+            if isinstance(value, str)
+            else msgspec.json.encode(value).decode()
+            if not _plain(value)
+            else str(value)
+        )
         text = {"None": "null", "True": "true", "False": "false"}.get(text, text)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from lakemill.core import ducktypes
 from lakemill.core.commit import NoConflict, Purpose, Requirement, SwapGeneration, Update
@@ -60,6 +62,30 @@ class Declared:
                 f"column {self.name!r}: {self.type!r} is no type that DuckDB and Spark share",
                 remedy="docs/reference/types.md lists those that are",
             )
+
+
+def parse_columns(text: str) -> tuple[Declared, ...]:
+    """Columns as in CREATE TABLE: ``id BIGINT NOT NULL, price DECIMAL(10,2) DEFAULT 0``."""
+    try:
+        parsed = sqlglot.parse_one(f"CREATE TABLE t ({text})", dialect="duckdb")
+    except SqlglotError as error:
+        raise BadArgument(f"{text!r} are no columns", remedy="write name TYPE [NOT NULL] [DEFAULT value], …") from error
+    found = []
+    for part in parsed.this.expressions if isinstance(parsed.this, exp.Schema) else ():
+        if not isinstance(part, exp.ColumnDef) or part.kind is None:
+            raise BadArgument(f"{part.sql('duckdb')} is no column with a type", remedy="a key is an option: --key")
+        not_null, default = False, None
+        for rule in part.constraints:
+            if isinstance(rule.kind, exp.NotNullColumnConstraint):
+                not_null = not rule.kind.args.get("allow_null")
+            elif isinstance(rule.kind, exp.DefaultColumnConstraint):
+                default = rule.kind.this.sql("duckdb")
+            else:
+                raise BadArgument(f"{part.sql('duckdb')}: only NOT NULL and DEFAULT are possible")
+        found.append(Declared(part.name, part.kind.sql("duckdb"), not_null, default))
+    if not found:
+        raise BadArgument("name at least one column")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +141,8 @@ def _altering(one: Alteration) -> str:
         case Rename(column, to):
             return f"RENAME COLUMN {_name(column)} TO {_name(to)}"
         case Retype(column, type_):
-            return f"ALTER COLUMN {_name(column)} SET DATA TYPE {exp.DataType.build(type_, dialect='duckdb').sql('duckdb')}"
+            wider = exp.DataType.build(type_, dialect="duckdb").sql("duckdb")
+            return f"ALTER COLUMN {_name(column)} SET DATA TYPE {wider}"
         case DropColumn(column):
             return f"DROP COLUMN {_name(column)}"
 
@@ -191,7 +218,7 @@ def _column(column: Column | OutputColumn | Declared) -> exp.ColumnDef:
     if not _nullable(column):
         rules.append(exp.ColumnConstraint(kind=exp.NotNullColumnConstraint()))
     if isinstance(column, Declared) and column.default is not None:
-        value = exp.maybe_parse(column.default, dialect="duckdb")
+        value: exp.Expression = exp.maybe_parse(column.default, dialect="duckdb")
         rules.append(exp.ColumnConstraint(kind=exp.DefaultColumnConstraint(this=value)))
     type_ = duck_type(column) if isinstance(column, Column) else column.type
     return exp.ColumnDef(

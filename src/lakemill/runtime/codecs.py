@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,9 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.records import Records
 from lakemill.core.scan import TableAt
 from lakemill.core.schema import Column, duck_type
-from lakemill.errors import NoIngestTable, UnknownColumn
+from lakemill.errors import EngineLost, LakemillError, NoIngestTable, StoreUnavailable, UnknownColumn
 from lakemill.lake import duck
+from lakemill.store import db
 from lakemill.store import ingest as store
 from lakemill.store.ingest import IngestTable, Policy
 
@@ -53,13 +55,28 @@ class Codecs:
         self._schema = lake.settings.lake.catalog_schema
         self._kept: dict[QualifiedName, _Kept] = {}
 
+    @contextmanager
+    def turn(self) -> Iterator[Lake]:
+        """The lake, for this thread alone; after its connections were lost the next one finds new ones."""
+        with self.lock:
+            try:
+                yield self.lake
+            except (*db.LOST, StoreUnavailable, EngineLost) as error:
+                self.lake.renew_conn()
+                self.lake.renew_duck()
+                raise error if isinstance(error, LakemillError) else db.unavailable(error) from error
+
     def get(self, name: QualifiedName, *, fresh: bool = False) -> Codec:
         """``fresh``: the catalog is asked, whatever is kept."""
         kept = self._kept.get(name)
         if kept is not None and not fresh and time.monotonic() - kept.asked_at < self._age:
             return kept.codec
-        with self.lock:
-            return self._load(name, self._kept.get(name))
+        try:
+            with self.turn():
+                return self._load(name, self._kept.get(name))
+        except StoreUnavailable:  # lost since the last request
+            with self.turn():
+                return self._load(name, self._kept.get(name))
 
     def _load(self, name: QualifiedName, kept: _Kept | None) -> Codec:
         now, conn = time.monotonic(), self.lake.conn
@@ -83,7 +100,9 @@ class Codecs:
     def _make(self, table: TableAt, ingest: IngestTable, expressions: frozenset[int]) -> Codec:
         lacking = set(ingest.key) - {column.name for column in table.columns}
         if lacking:
-            raise UnknownColumn(f"the key of {table.full_name} names {', '.join(lacking)}", remedy="give it another key")
+            raise UnknownColumn(
+                f"the key of {table.full_name} names {', '.join(lacking)}", remedy="give it another key"
+            )
         defaults: dict[str, bytes] = {}
         volatile: dict[str, str] = {}
         for column in table.columns:
@@ -108,8 +127,9 @@ class Codecs:
         """An expression of the catalog, as JSON."""
         cast = f"CAST({expression} AS {duck_type(column)})"
         shown = f"base64({cast})" if column.type == "blob" else cast
-        with self.lock:
-            rows = self.lake.sql(f"SELECT to_json({shown})::VARCHAR FROM range({count:d})").fetchall()
+        with self.turn() as lake:
+            query = f"SELECT to_json({shown})::VARCHAR FROM range({count:d})"  # noqa: S608 - the catalog's own expression
+            rows = lake.sql(query).fetchall()
         return [str(row[0]).encode() for row in rows]
 
 

@@ -31,7 +31,7 @@ def evolved(codecs: Codecs, codec: Codec, records: Iterable[bytes | Raw], *, env
     payloads = list(_payloads(records, enveloped))
     name = codec.ingest.name
     for attempt in range(1, ATTEMPTS + 1):
-        with codecs.lock, store.evolving(codecs.lake.conn, codec.ingest.table_id):
+        with codecs.turn() as lake, store.evolving(lake.conn, codec.ingest.table_id):
             codec = codecs.get(name, fresh=True)
             wanted = evolve.changes(codec.table.columns, payloads)
             if not wanted:
@@ -41,7 +41,7 @@ def evolved(codecs: Codecs, codec: Codec, records: Iterable[bytes | Raw], *, env
                 for one in wanted
             ]
             try:
-                tables.alter_table(codecs.lake.duck, codec.table.schema, codec.table.name, altering)
+                tables.alter_table(lake.duck, codec.table.schema, codec.table.name, altering)
             except PublishConflict:  # somebody outside altered it at the same time
                 if attempt == ATTEMPTS:
                     raise

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from lakemill.core.bus import Accepted, Bus, Request
+from lakemill.core.bus import Accepted, Bus, Head, Request
 from lakemill.core.names import QualifiedName
 from lakemill.core.receipts import read_token, write_token
 from lakemill.core.records import Checked, Op
@@ -34,7 +34,7 @@ from lakemill.runtime.open import Lake
 from lakemill.settings import Settings
 from lakemill.store import db
 from lakemill.store import ingest as store
-from lakemill.store.bus import PostgresBus
+from lakemill.store.bus import PostgresBus, read_head
 from lakemill.store.ingest import Letter, Policy
 
 Wait = Callable[[int, int, float], bool]
@@ -62,6 +62,15 @@ class Answer:
     @property
     def visible(self) -> bool:
         return self.status == "visible"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A request that is durable."""
+
+    table_id: int
+    accepted: Accepted
+    faults: tuple[str, ...] = ()
 
 
 class Ingest:
@@ -92,7 +101,11 @@ class Ingest:
 
     # ------------------------------------------------------------ requests
     def ingest(self, name: QualifiedName, given: Given) -> Answer:
-        """One request: all of it is accepted, or as much as the table's policy says, or none."""
+        """One request, with its wait where it asks for one."""
+        return self.answer(self.accept(name, given), wait=given.wait, timeout=given.timeout)
+
+    def accept(self, name: QualifiedName, given: Given) -> Told:
+        """All of a request is accepted, or as much as the table's policy says, or none."""
         if len(given.records) > self.settings.max_records:
             raise RequestTooLarge(
                 f"the request has {len(given.records):,} records, more than {self.settings.max_records:,}"
@@ -109,7 +122,10 @@ class Ingest:
             given.key,
             checked.digest,
         )
-        return self._answer(codec, request, self.acceptor.accept(request), given)
+        return self._told(request, self.acceptor.accept(request))
+
+    def _told(self, request: Request, accepted: Accepted) -> Told:
+        return Told(request.table_id, accepted, () if accepted.repeated else self._faults(request.letters))
 
     def _fit(self, name: QualifiedName, given: Given) -> tuple[Codec, Checked]:
         codec = self.codecs.get(name)
@@ -144,33 +160,38 @@ class Ingest:
     def _faults(self, bad: Sequence[Any]) -> tuple[str, ...]:
         return tuple(map(str, bad[: self.settings.named_faults]))
 
-    def _answer(self, codec: Codec, request: Request, told: Accepted, given: Given) -> Answer:
-        status = "partial_duplicate" if told.duplicate else "accepted"
-        rejected, watermark = told.rejected, None
-        if given.wait:
-            limit = self.settings.visibility_timeout.total_seconds() if given.timeout is None else given.timeout
-            if self._wait is not None and self._wait(request.table_id, told.token, limit):
-                with self.codecs.lock:
-                    rejected = store.letters_of(self.lake.conn, request.table_id, told.token)
-                status = "visible" if not rejected else status
+    def answer(self, told: Told, *, wait: bool = False, timeout: float | None = None) -> Answer:
+        """What the client is told; with ``wait`` after the request is visible, or the time is over."""
+        accepted = told.accepted
+        status = "partial_duplicate" if accepted.duplicate else "accepted"
+        rejected, watermark = accepted.rejected, None
+        if wait:
+            limit = self.settings.visibility_timeout.total_seconds() if timeout is None else timeout
+            if self._wait is not None and self._wait(told.table_id, accepted.token, limit):
+                with self.codecs.turn() as lake:
+                    rejected = store.letters_of(lake.conn, told.table_id, accepted.token)
+                status = status if rejected else "visible"
             watermark = self.watermark()
+        late = max(0, rejected - accepted.rejected)  # letters that were found when it should have become rows
         return Answer(
             status,
-            told.accepted - max(0, rejected - told.rejected),
-            told.duplicate,
+            accepted.accepted - late,
+            accepted.duplicate,
             rejected,
-            write_token(self.lake_id, told.token),
+            write_token(self.lake_id, accepted.token),
             watermark,
-            told.repeated,
-            () if told.repeated else self._faults(request.letters),
+            accepted.repeated,
+            told.faults,
         )
 
     # ------------------------------------------------------------ tokens
     def watermark(self) -> str:
         """How far everything is visible, as a token."""
-        with self.codecs.lock:
-            head = PostgresBus(lambda: self.lake.conn).head()
-        return write_token(self.lake_id, head.watermark)
+        return write_token(self.lake_id, self.head().watermark)
+
+    def head(self) -> Head:
+        with self.codecs.turn() as lake:
+            return read_head(lake.conn)
 
     def number(self, token: str) -> int:
         """The number of a token of this lake."""
@@ -182,23 +203,21 @@ class Ingest:
 
         Its keys don't count; the letter is marked in the same transaction.
         """
-        with self.codecs.lock:
-            letter = store.letter(self.lake.conn, letter_id)
-            found = store.tables(self.lake.conn, self.lake.settings.lake.catalog_schema, letter.table_id)
+        with self.codecs.turn() as lake:
+            letter = store.letter(lake.conn, letter_id)
+            found = store.tables(lake.conn, lake.settings.lake.catalog_schema, letter.table_id)
         if not found:
             raise NoIngestTable(f"the table of letter {letter_id} is gone")
         if letter.state != "waiting":
             raise BadArgument(f"letter {letter_id} was {letter.state} already")
         name = found[0].name
         op, record = _record(letter, self.codecs.get(name).table.columns)
-        given = Given([payload if payload is not None else record], op=op, wait=wait)
+        given = Given([payload if payload is not None else record], op=op)
         codec, checked = self._fit(name, given)
         if checked.bad:
             raise self._refused(codec, checked)
-        request = Request(
-            letter.table_id, codec.records.version, checked.lines, checked.positions, replays=letter_id
-        )
-        return self._answer(codec, request, self.acceptor.accept(request), given)
+        request = Request(letter.table_id, codec.records.version, checked.lines, checked.positions, replays=letter_id)
+        return self.answer(self._told(request, self.acceptor.accept(request)), wait=wait)
 
 
 def _records(codec: Codec, given: Given) -> Sequence[bytes | Raw]:

@@ -20,7 +20,7 @@ from psycopg import errors as pg
 
 from lakemill.core.bus import Accepted, Backlog, Decided, Head, Outcome, Request, Seen, TableKey, Taken, decide
 from lakemill.errors import BadRecords, InternalError, OutcomeUnknown, StoreUnavailable
-from lakemill.store.db import LOST, Connection, reason, unavailable
+from lakemill.store.db import LOST, Connection, Executor, reason, unavailable
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("bus")
@@ -144,8 +144,7 @@ class PostgresBus:
 
     # ------------------------------------------------------------ how it stands
     def head(self) -> Head:
-        row = self._ask("head")
-        return Head(*row)
+        return Head(*self._ask("head"))
 
     def backlog(self) -> Backlog:
         return Backlog(*self._ask("backlog"))
@@ -169,6 +168,13 @@ class PostgresBus:
                 if attempt == 2:
                     raise unavailable(error) from error
         raise InternalError("unreachable")
+
+
+def read_head(where: Executor) -> Head:
+    """The head, by a connection of the caller's."""
+    row = where.execute(QUERIES["head"].compose()).fetchone()
+    assert row is not None  # noqa: S101 - the migration made it
+    return Head(*row)
 
 
 class _Lost(psycopg.OperationalError):
