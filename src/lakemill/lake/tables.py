@@ -57,7 +57,8 @@ class Declared:
     def __post_init__(self) -> None:
         if not self.name:
             raise BadArgument("a column needs a name")
-        if ducktypes.parse(self.type) is None:
+        parsed = ducktypes.parse(self.type)
+        if parsed is None or not ducktypes.shared(parsed):
             raise UnsupportedType(
                 f"column {self.name!r}: {self.type!r} is no type that DuckDB and Spark share",
                 remedy="docs/reference/types.md lists those that are",

@@ -23,6 +23,7 @@ from lakemill.store import ingest as store
 
 ATTEMPTS = 5
 _object = msgspec.json.Decoder(dict[str, Any], float_hook=exact)
+_raws = msgspec.json.Decoder(dict[str, Raw])
 _envelope = msgspec.json.Decoder(Envelope)
 
 
@@ -48,6 +49,22 @@ def evolved(codecs: Codecs, codec: Codec, records: Iterable[bytes | Raw], *, env
             else:
                 return codecs.get(name, fresh=True)
     return codec
+
+
+def without_nulls(codec: Codec, records: Iterable[bytes | Raw], *, enveloped: bool) -> list[bytes | Raw]:
+    """The records without fields that no column has and that say nothing: NULL has no type to make a column of."""
+    known = {column.name for column in codec.table.columns}
+    found: list[bytes | Raw] = []
+    for record in records:
+        try:
+            whole = _raws.decode(record)
+            fields = _raws.decode(whole["payload"]) if enveloped else whole
+        except (msgspec.MsgspecError, KeyError):
+            found.append(record)
+            continue
+        kept = {name: value for name, value in fields.items() if name in known or bytes(value) != b"null"}
+        found.append(msgspec.json.encode(whole | {"payload": kept} if enveloped else kept))
+    return found
 
 
 def _payloads(records: Iterable[bytes | Raw], enveloped: bool) -> Iterable[dict[str, Any]]:

@@ -13,7 +13,7 @@ One ``Ingest`` a process, used by any number of threads: the API's, or the comma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -29,7 +29,7 @@ from lakemill.errors import BadArgument, BadRecords, NoIngestTable, RequestTooLa
 from lakemill.runtime.accept import Acceptor
 from lakemill.runtime.bodies import Given, arrow_rows
 from lakemill.runtime.codecs import Codec, Codecs
-from lakemill.runtime.evolving import evolved
+from lakemill.runtime.evolving import evolved, without_nulls
 from lakemill.runtime.open import Lake
 from lakemill.settings import Settings
 from lakemill.store import db
@@ -133,7 +133,9 @@ class Ingest:
         if checked.bad and (fresh := self.codecs.get(name, fresh=True)) is not codec:
             codec, checked = fresh, self._check(fresh, given)
         if checked.bad and codec.ingest.policy is Policy.EVOLVE:
-            codec = evolved(self.codecs, codec, _records(codec, given), enveloped=given.enveloped)
+            records = _records(codec, given)
+            codec = evolved(self.codecs, codec, records, enveloped=given.enveloped)
+            given = replace(given, records=without_nulls(codec, records, enveloped=given.enveloped), arrow=None)
             checked = self._check(codec, given)
         if checked.bad and codec.ingest.policy is not Policy.DEAD_LETTER:
             raise self._refused(codec, checked)
