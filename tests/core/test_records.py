@@ -200,7 +200,8 @@ COLUMNS = [
     Column(10, "must", "varchar", nulls_allowed=False),
 ]
 FAULTS = {
-    '{"id":1,"must":"","price":"1.234"}': ".price: expected a DECIMAL(10,2), got '1.234' (more than 2 digits behind the point)",
+    '{"id":1,"must":"","price":"1.234"}': ".price: expected a DECIMAL(10,2), got '1.234'"
+    " (more than 2 digits behind the point)",
     '{"id":"1","must":""}': ".id: expected a BIGINT, got '1'",
     '{"must":""}': ".id: missing; expected a BIGINT",
     '{"id":1}': ".must: missing; expected a VARCHAR",
