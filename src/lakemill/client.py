@@ -237,7 +237,7 @@ class Client:
 
 
 def _lost(error: httpx.TransportError) -> LakemillError:
-    text = f"the service did not answer: {error or type(error).__name__}"
+    text = f"the service did not answer: {str(error) or type(error).__name__}"
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
         return UnavailableError(text, remedy="check the URL, and that the service runs")
     return OutcomeUnknown(text, remedy="send it again under the same key")

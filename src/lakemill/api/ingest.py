@@ -136,7 +136,7 @@ class LetterAnswer(_Model):
 
 
 class _Replay(msgspec.Struct, forbid_unknown_fields=True):
-    payload: msgspec.Raw | None = None
+    payload: msgspec.Raw = msgspec.Raw()
 
 
 def router(ingest: Callable[[], Ingest], *, needs: Needs = lambda role: ()) -> APIRouter:
@@ -280,7 +280,7 @@ def router(ingest: Callable[[], Ingest], *, needs: Needs = lambda role: ()) -> A
             payload = msgspec.json.decode(body or b"{}", type=_Replay).payload
         except msgspec.MsgspecError as error:
             raise BadBody(str(error), remedy='send {"payload": {…}}, or nothing') from error
-        given = None if payload is None else bytes(payload)
+        given = bytes(payload) or None
         return IngestAnswer.of(await to_thread.run_sync(lambda: ingest().replay(letter_id, given), limiter=writers))
 
     @made.delete("/letters/{letter_id}", status_code=204, dependencies=list(needs("table_admin")))

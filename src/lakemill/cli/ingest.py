@@ -52,12 +52,15 @@ def command(
     output = given(context).output(format_)
     how = compression or compression_of(file)
     if op not in OPS or how not in ("none", "gzip", "zstd"):
-        raise BadArgument(f"'{op if op not in OPS else how}' is none of the words that can stand there")
+        wrong, words = ("--op", OPS) if op not in OPS else ("--compression", ("none", "gzip", "zstd"))
+        raise BadArgument(
+            f"'{op if op not in OPS else how}' can't be meant", place=wrong, remedy=f"write {', '.join(words)}"
+        )
     told: dict[str, Any] = {"table": table, "requests": 0, "accepted": 0, "duplicate": 0, "rejected": 0, "repeated": 0}
     told |= {"status": "", "token": None}
     with _opened(file) as stream, _sender(given(context), table, op, url, key) as send:
         held: Batch | None = None
-        for one in batches(stream, table, how, batch):  # type: ignore[arg-type]
+        for one in batches(stream, (table, op), how, batch):  # type: ignore[arg-type]
             if held is not None:
                 _count(told, send(held, False))
             held = one
@@ -88,7 +91,9 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
         with Path(file).open("rb") as stream:
             yield stream
     except OSError as error:
-        raise BadArgument(f"{file} can't be read: {error.strerror}", place="FILE") from error
+        raise BadArgument(
+            f"{file} can't be read: {error.strerror}", place="FILE", remedy="name a file with rows, or - for stdin"
+        ) from error
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def replay(
     from lakemill.runtime.ingest import Ingest
 
     if payload is not None and len(letters) != 1:
-        raise BadArgument("one row can stand for one letter only", place="--payload")
+        raise BadArgument("one row can stand for one letter only", place="--payload", remedy="name one letter")
     body = None if payload is None else _payload(payload)
     output = given(context).output(format_)
     rows = []
@@ -141,4 +141,6 @@ def _payload(text: str) -> bytes:
     try:
         return Path(text[1:]).read_bytes()
     except OSError as error:
-        raise BadArgument(f"{text[1:]} can't be read: {error.strerror}", place="--payload") from error
+        raise BadArgument(
+            f"{text[1:]} can't be read: {error.strerror}", place="--payload", remedy="name a file with one row in JSON"
+        ) from error

@@ -112,7 +112,7 @@ def alter(
     for pair in rename or []:
         old, equals, new = pair.partition("=")
         if not (old and equals and new):
-            raise BadArgument(f"--rename {pair}: write old=new")
+            raise BadArgument(f"'{pair}' is no renaming", place="--rename", remedy="write old=new")
         steps.append(Rename(old, new))
     steps += [DropColumn(column) for column in drop or []]
     steps += parse_columns(add) if add is not None else ()
@@ -212,7 +212,7 @@ def _time(text: str | None, place: str) -> timedelta | None:
     try:
         found = None if text is None else parse_duration(text)
     except ValueError as error:
-        raise BadArgument(str(error), place=place) from error
+        raise BadArgument(str(error), place=place, remedy="such as '7 days'") from error
     return found if isinstance(found, timedelta) else None
 
 

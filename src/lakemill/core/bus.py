@@ -16,6 +16,7 @@ from lakemill.core.records import Bad
 from lakemill.errors import BadArgument, IdempotencyConflict, LakemillError, NoIngestTable
 
 TableKey = tuple[int, str]
+ONCE = "a letter can be replayed once; send a new request instead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def _one(
     if request.table_id not in live:
         raise NoIngestTable("the table was dropped")
     if request.replays is not None and request.replays not in waiting:
-        raise BadArgument(f"letter {request.replays} was replayed or dropped already")
+        raise BadArgument(f"letter {request.replays} was replayed or dropped already", remedy=ONCE)
     if request.key is not None and (before := asked.get((request.table_id, request.key))) is not None:
         if before.digest != request.digest or before.answer is None:
             raise IdempotencyConflict(f"the key {request.key!r} was used for another request", place="Idempotency-Key")

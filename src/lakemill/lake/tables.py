@@ -56,7 +56,7 @@ class Declared:
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise BadArgument("a column needs a name")
+            raise BadArgument("a column needs a name", remedy="write name TYPE")
         parsed = ducktypes.parse(self.type)
         if parsed is None or not ducktypes.shared(parsed):
             raise UnsupportedType(
@@ -82,10 +82,12 @@ def parse_columns(text: str) -> tuple[Declared, ...]:
             elif isinstance(rule.kind, exp.DefaultColumnConstraint):
                 default = rule.kind.this.sql("duckdb")
             else:
-                raise BadArgument(f"{part.sql('duckdb')}: only NOT NULL and DEFAULT are possible")
+                raise BadArgument(
+                    f"{part.sql('duckdb')}: only NOT NULL and DEFAULT are possible", remedy="leave it out"
+                )
         found.append(Declared(part.name, part.kind.sql("duckdb"), not_null, default))
     if not found:
-        raise BadArgument("name at least one column")
+        raise BadArgument("a table needs a column", remedy="write name TYPE [NOT NULL] [DEFAULT value], …")
     return tuple(found)
 
 

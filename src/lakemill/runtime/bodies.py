@@ -45,7 +45,9 @@ class Given:
 
     def under(self, key: str | None) -> Given:
         if key is not None and not (0 < len(key) <= LONGEST_KEY and key.isprintable()):
-            raise BadArgument(f"a key has 1 to {LONGEST_KEY} printable characters", place="Idempotency-Key")
+            raise BadArgument(
+                f"a key has 1 to {LONGEST_KEY} printable characters", place="Idempotency-Key", remedy="such as a UUID"
+            )
         return replace(self, key=key)
 
 

@@ -37,9 +37,11 @@ def compression_of(name: str) -> Compression:
     return _SUFFIXES.get(name.rpartition(".")[2].lower(), "none")
 
 
-def batches(stream: IO[bytes], table: str, compression: Compression = "none", size: int = BATCH) -> Iterator[Batch]:
-    """All rows of a stream of lines, or of one JSON array."""
-    digest = blake2b(table.encode() + b"\0" + str(size).encode(), digest_size=20)
+def batches(
+    stream: IO[bytes], target: tuple[str, ...], compression: Compression = "none", size: int = BATCH
+) -> Iterator[Batch]:
+    """All rows of a stream of lines, or of one JSON array; ``target`` says what is done with them, and where."""
+    digest = blake2b("\0".join((*target, str(size), "")).encode(), digest_size=20)
     rows: list[bytes] = []
     first = 1
     for row in _rows(_opened(stream, compression)):

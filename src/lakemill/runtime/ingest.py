@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from lakemill.core.bus import Accepted, Bus, Head, Request
+from lakemill.core.bus import ONCE, Accepted, Bus, Head, Request
 from lakemill.core.names import QualifiedName
 from lakemill.core.receipts import read_token, write_token
 from lakemill.core.records import Checked, Op
@@ -211,7 +211,7 @@ class Ingest:
         if not found:
             raise NoIngestTable(f"the table of letter {letter_id} is gone")
         if letter.state != "waiting":
-            raise BadArgument(f"letter {letter_id} was {letter.state} already")
+            raise BadArgument(f"letter {letter_id} was {letter.state} already", remedy=ONCE)
         name = found[0].name
         op, record = _record(letter, self.codecs.get(name).table.columns)
         given = Given([payload if payload is not None else record], op=op)

@@ -52,14 +52,14 @@ def create(
     if fold(name.schema) == HIDDEN or name.name.startswith(lake_tables.GENERATION_PREFIX):
         raise BadArgument(f"{name} is a name of Lakemill's own", remedy="choose another schema")
     if definitions.find(lake.conn, name) is not None:
-        raise TableExists(f"{name} is a dynamic table: its query says what it holds")
+        raise TableExists(f"{name} is a dynamic table: its query says what it holds", remedy="choose another name")
     if not adopt:
         _key_of([column.name for column in columns], key)
         if find_lake_table(lake, name) is not None:
             raise TableExists(f"there is a table {name}", remedy="adopt it (--adopt), or choose another name")
         lake_tables.create_table(lake.duck, name.schema, name.name, columns, partition_by)
     elif columns or partition_by:
-        raise BadArgument("a table that is adopted has its columns and partitions")
+        raise BadArgument("a table that is adopted has its columns and partitions", remedy="leave them out")
     table = _described(lake, name)
     key = _key_of([column.name for column in table.columns], key)
     _checked(table.columns, key)
@@ -105,7 +105,9 @@ def alter(
         if isinstance(one, Rename):
             new_key = [one.to if fold(part) == fold(one.column) else part for part in new_key]
         if isinstance(one, Declared) and one.not_null:
-            raise BadArgument(f"{one.name}: a column that is added may be NULL in the rows that are there")
+            raise BadArgument(
+                f"{one.name}: a column that is added is NULL in the rows that are there", remedy="leave out NOT NULL"
+            )
     if key is not None:
         if store.pending(lake.conn, table.table_id):
             raise RequestsPending(f"requests for {name} were accepted under its old key", remedy="wait for them")
@@ -160,9 +162,9 @@ def _key_of(columns: Sequence[str], key: Sequence[str]) -> list[str]:
     spelled = {fold(column): column for column in columns}
     for part in key:
         if fold(part) not in spelled:
-            raise UnknownColumn(f"the key names {part}, which is no column")
+            raise UnknownColumn(f"the key names {part}, which is no column", remedy="name columns of the table")
     if len({fold(part) for part in key}) < len(key):
-        raise BadArgument("the key names a column twice")
+        raise BadArgument("the key names a column twice", remedy="name it once")
     return [spelled[fold(part)] for part in key]
 
 
@@ -170,7 +172,10 @@ def _checked(columns: Sequence[Column], key: Sequence[str]) -> None:
     Records(columns)  # refuses what records can't hold
     for column in columns:
         if column.name in key and (column.nested or column.type in ("json", "float32", "float64")):
-            raise BadArgument(f"{column.name} can't be part of a key: its values can't be compared exactly")
+            raise BadArgument(
+                f"{column.name} can't be part of a key: its values can't be compared exactly",
+                remedy="choose another column",
+            )
 
 
 def _require_unique(lake: Lake, name: QualifiedName, key: Sequence[str]) -> None:
@@ -178,4 +183,4 @@ def _require_unique(lake: Lake, name: QualifiedName, key: Sequence[str]) -> None
     nulls = " OR ".join(f"{quote(part)} IS NULL" for part in key)
     query = f"SELECT 1 FROM {name} WHERE {nulls} UNION ALL (SELECT 1 FROM {name} GROUP BY {parts} HAVING count(*) > 1)"  # noqa: S608 - quoted names
     if lake.sql(f"{query} LIMIT 1").fetchone() is not None:
-        raise BadArgument(f"{parts} is no key of {name}: a value occurs twice, or is NULL")
+        raise BadArgument(f"{parts} is no key of {name}: a value occurs twice, or is NULL", remedy="choose another key")
