@@ -13,6 +13,7 @@ RUN := $(UV) run --frozen
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta fuzz-api chaos bench-lake bench-refresh bench-service bench-ingest bench-query docs clean
+.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta fuzz-api chaos bench-lake bench-refresh bench-service bench-ingest bench-query docs clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +72,9 @@ bench-query: | $(UV) ## what the gateway costs beside DuckDB in process: small q
 
 bench-service: | $(UV) ## a look of the scheduler over 10,000 tables, refreshes a minute, from commit to derived commit
 	$(RUN) python -m bench.service
+
+bench-ingest: | $(UV) ## how fast requests are accepted, and compared with INSERT
+	$(RUN) python -m bench.ingest
 
 docs: | $(UV) ## write docs/reference/ anew from the code
 	$(RUN) python -m lakemill.cli.reference docs/reference

@@ -6,14 +6,16 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakemill.client import Client
     from lakemill.lake.scan import Recorded
     from lakemill.runtime.open import Lake, Table, open
     from lakemill.settings import Settings
 
-__all__ = ["Lake", "Recorded", "Settings", "Table", "__version__", "open"]
+__all__ = ["Client", "Lake", "Recorded", "Settings", "Table", "__version__", "open"]
 __version__ = metadata.version("lakemill")
 
 _HOMES = {
+    "Client": "lakemill.client",
     "open": "lakemill.runtime.open",
     "Lake": "lakemill.runtime.open",
     "Table": "lakemill.runtime.open",

@@ -12,7 +12,9 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
     │   ├── BadRequest · MalformedBody · BodyTooLarge · UnsupportedMedia · UnknownRoute · WrongMethod
     │   ├── Unauthenticated · Forbidden · UnknownKey · UnknownTenant · TenantExists · UnknownPin
-    │   └── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
+    │   ├── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
+    │   ├── BadBody · BadRecords · RequestTooLarge · IdempotencyConflict · BadToken · TokenOfAnotherLake
+    │   └── NoIngestTable · RequestsPending · UnknownLetter
     ├── HistoryError         the past can't be used: read it all again                exit 3
     │   ├── StrictRefused · SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
     │   └── DeleteInDoubt · CatalogInconsistent · DeltaInconsistent
@@ -21,7 +23,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
     │   ├── PublishTimedOut · RefreshTimedOut · Stopped · QueriesQueued · QueryTimedOut
-    │   └── Busy · QuotaExceeded · IssuerUnavailable
+    │   └── Busy · Backlogged · QuotaExceeded · IssuerUnavailable
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -278,6 +280,56 @@ class QueryRuns(UserError):
     default_remedy = "give it another id, or none"
 
 
+class BadBody(UserError):
+    code = "BAD_BODY"
+    default_remedy = 'send {"records": [{"payload": {…}}]}, or a row a line as application/x-ndjson'
+
+
+class BadRecords(UserError):
+    code = "BAD_RECORDS"
+    default_remedy = "correct the records and send the request again; nothing of it was accepted"
+
+    def __init__(self, message: str, *, faults: tuple[str, ...] = (), place: str | None = None) -> None:
+        super().__init__(message, place=place)
+        self.faults = faults
+        """What is wrong with each record, the first of them where there are many."""
+
+
+class RequestTooLarge(UserError):
+    code = "REQUEST_TOO_LARGE"
+    default_remedy = "send smaller requests; the limits are settings of the group ingest"
+
+
+class IdempotencyConflict(UserError):
+    code = "IDEMPOTENCY_CONFLICT"
+    default_remedy = "give a new request a new key; repeat an old one as it was"
+
+
+class BadToken(UserError):
+    code = "BAD_TOKEN"
+    default_remedy = "use a token as the answer to a request gave it"
+
+
+class TokenOfAnotherLake(UserError):
+    code = "TOKEN_OF_ANOTHER_LAKE"
+    default_remedy = "use a token that this lake gave out"
+
+
+class NoIngestTable(UserError):
+    code = "NO_INGEST_TABLE"
+    default_remedy = "let it take requests: `lakemill table create NAME --adopt`"
+
+
+class RequestsPending(UserError):
+    code = "REQUESTS_PENDING"
+    default_remedy = "wait until they are visible, or say that they may be lost (--force)"
+
+
+class UnknownLetter(UserError):
+    code = "UNKNOWN_LETTER"
+    default_remedy = "list them with `lakemill letters list`"
+
+
 # ---------------------------------------------------------------- history can't be used
 class HistoryError(LakemillError):
     code = "HISTORY_ERROR"
@@ -415,6 +467,16 @@ class QuotaExceeded(UnavailableError):
 class IssuerUnavailable(UnavailableError):
     code = "ISSUER_UNAVAILABLE"
     default_remedy = "check api.jwks_url, and that the issuer answers there"
+
+
+class Backlogged(UnavailableError):
+    code = "BACKLOGGED"
+    default_remedy = "send it again, under the same key, after the pause that is named"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0, place: str | None = None) -> None:
+        super().__init__(message, place=place)
+        self.retry_after = retry_after
+        """Seconds."""
 
 
 class OutcomeUnknown(LakemillError):

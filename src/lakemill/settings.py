@@ -21,6 +21,7 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 
 from lakemill.api_settings import ApiSettings
 from lakemill.errors import BadSettings
+from lakemill.ingest_settings import IngestSettings
 from lakemill.query_settings import QuerySettings
 from lakemill.values import Conf, Duration, Group, Jobs, Master, Place, Size, Timeout, leaves
 
@@ -235,6 +236,7 @@ class Settings(Group):
     duck: DuckSettings = Field(default_factory=DuckSettings, description="Limits of DuckDB.")
     publish: PublishSettings = Field(default_factory=PublishSettings, description="Commits to the lake.")
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="Compaction, expiry and cleanup.")
+    ingest: IngestSettings = Field(default_factory=IngestSettings, description="Requests, and how they become visible.")
     service: ServiceSettings = Field(default_factory=ServiceSettings, description="Scheduler, workers, and their port.")
     api: ApiSettings = Field(default_factory=ApiSettings, description="The HTTP service: who is let in, and limits.")
     query: QuerySettings = Field(default_factory=QuerySettings, description="Queries, each in a process of its own.")

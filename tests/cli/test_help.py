@@ -16,7 +16,7 @@ from lakemill.cli.reference import _helps
 from tests.cli.conftest import Lakemill
 
 HELPS = dict(_helps())
-GROUPS = ("upkeep", "keys", "tenants")
+GROUPS = ("table", "letters", "upkeep", "keys", "tenants")
 LEAVES = [name for name in HELPS if name.removeprefix("lakemill").strip() not in ("", *GROUPS)]
 
 

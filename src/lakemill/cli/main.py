@@ -32,8 +32,10 @@ from lakemill.cli import (
     failure,
     graph,
     history,
+    ingest,
     init,
     keys,
+    letters,
     list_,
     point,
     refresh,
@@ -44,6 +46,7 @@ from lakemill.cli import (
     sql,
     stop,
     suspend,
+    table,
     tables,
     tenants,
     upkeep,
@@ -66,14 +69,14 @@ commands = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_LAKE = (init, doctor, attach, sql, tables, snapshots, changes)
+_LAKE = (init, doctor, attach, sql, tables, snapshots, changes, ingest)
 _DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, verify, point)
 _CHANGE = (alter, suspend, resume, drop)
 _SERVICE = (serve, api, scheduler, worker, stop)
 for module in (*_LAKE, *_DYNAMIC, *_CHANGE, demo, *_SERVICE):
     name = module.__name__.rpartition(".")[2].rstrip("_")
     commands.command(name=name, help=taught(module.command))(module.command)
-for group in (upkeep, keys, tenants):
+for group in (table, letters, upkeep, keys, tenants):
     commands.add_typer(group.commands, name=group.__name__.rpartition(".")[2])
 
 

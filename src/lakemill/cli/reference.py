@@ -80,6 +80,7 @@ def _help(command: Any, name: str, parent: Any) -> str:
 
 # ---------------------------------------------------------------- Python
 def python_page() -> str:
+    from lakemill import client
     from lakemill.lake.publish import Published
     from lakemill.runtime import open as runtime
     from lakemill.runtime.dynamic import Created
@@ -110,8 +111,10 @@ def python_page() -> str:
         Verified,
         Point,
         Placed,
+        client.Receipt,
+        client.Result,
     )
-    for owner in (runtime.Lake, runtime.Table, *read):
+    for owner in (runtime.Lake, runtime.Table, client.Client, *read):
         about = inspect.getdoc(owner) or ""
         about = "" if about.startswith(f"{owner.__name__}(") else about.replace("``", "`") + "\n"  # made by dataclass
         parts.append(f"## {owner.__name__}\n\n{about}")
@@ -311,6 +314,15 @@ MEANINGS: Mapping[str, str] = {
     "UNKNOWN_QUERY": "The caller asked no such query, or it has ended.",
     "QUERY_RUNS": "A query with the id that was given runs already.",
     "UNKNOWN_PIN": "The caller holds no such pin; it may have run out.",
+    "BAD_BODY": "The body of a request can't be read; the place is the field, where it is JSON.",
+    "BAD_RECORDS": "Records of a request don't fit the table's columns; each is named with the path of its field.",
+    "REQUEST_TOO_LARGE": "A request has more bytes or records than the settings allow.",
+    "IDEMPOTENCY_CONFLICT": "The key was used before, for something else.",
+    "BAD_TOKEN": "The text is not a token.",
+    "TOKEN_OF_ANOTHER_LAKE": "The token was given out by another lake.",
+    "NO_INGEST_TABLE": "The table is there, but takes no requests.",
+    "REQUESTS_PENDING": "Requests were accepted that are not yet visible, and would be lost.",
+    "UNKNOWN_LETTER": "No dead letter has this id.",
     "STRICT_REFUSED": "The dynamic table would have to be loaded anew, which STRICT forbids.",
     "SNAPSHOT_GONE": "The snapshot was there once, and was expired.",
     "TABLE_REPLACED": "The name belongs to another table now, so that there is no delta between the two.",
@@ -340,6 +352,7 @@ MEANINGS: Mapping[str, str] = {
     "BUSY": "As many requests as a process takes are under way.",
     "QUOTA_EXCEEDED": "A key or tenant is over its quota; `Retry-After` says for how long.",
     "ISSUER_UNAVAILABLE": "The keys of the issuer of JWTs could not be fetched.",
+    "BACKLOGGED": "More is waiting to become visible than the settings allow, or the queue of requests is full.",
     "OUTCOME_UNKNOWN": "The connection broke at COMMIT; it may or may not have happened.",
     "INTERNAL_ERROR": "A mistake of Lakemill's own.",
 }

@@ -109,6 +109,11 @@ class Lake:
         if (opened := self.__dict__.pop("duck", None)) is not None:
             opened.close()
 
+    def renew_conn(self) -> None:
+        """Leave a PostgreSQL connection that is lost; the next use opens another."""
+        if (opened := self.__dict__.pop("conn", None)) is not None:
+            opened.close()
+
     @cached_property
     def publisher(self) -> Publisher:
         timeout = self.settings.lake.connect_seconds

@@ -33,11 +33,13 @@ CREATE TABLE lakemill.bus (
   bytes       int NOT NULL,
   body        text NOT NULL                           -- a record a line: {"o": "i" | "u" | "d", "p": {column: value, …}}
 );
+ALTER TABLE lakemill.bus ALTER body SET STORAGE EXTERNAL;  -- it lives for seconds: not worth compressing
 CREATE INDEX bus_table ON lakemill.bus (table_id, token);
 COMMENT ON TABLE lakemill.bus IS 'One row a request; never updated. Rows that are passed are removed in bulk.';
 
+-- keys refer to no table: the check would cost more than the key; who drops a table removes them
 CREATE TABLE lakemill.request_keys (
-  table_id    bigint NOT NULL REFERENCES lakemill.ingest_tables ON DELETE CASCADE,
+  table_id    bigint NOT NULL,
   key         text NOT NULL,
   token       bigint NOT NULL,
   digest      bytea NOT NULL,                         -- of what was asked: the same key with another body is refused
@@ -45,19 +47,26 @@ CREATE TABLE lakemill.request_keys (
   accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (table_id, key)
 );
-CREATE INDEX request_keys_age ON lakemill.request_keys (table_id, accepted_at);
+CREATE INDEX request_keys_age ON lakemill.request_keys USING brin (accepted_at);
 COMMENT ON TABLE lakemill.request_keys IS 'Idempotency keys of whole requests.';
 
 CREATE TABLE lakemill.record_keys (
-  table_id    bigint NOT NULL REFERENCES lakemill.ingest_tables ON DELETE CASCADE,
+  table_id    bigint NOT NULL,
   key         text NOT NULL,
   token       bigint NOT NULL,
   digest      bytea NOT NULL,
   accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   PRIMARY KEY (table_id, key)
 );
-CREATE INDEX record_keys_age ON lakemill.record_keys (table_id, accepted_at);
+CREATE INDEX record_keys_age ON lakemill.record_keys USING brin (accepted_at);
 COMMENT ON TABLE lakemill.record_keys IS 'Idempotency keys of single records.';
+
+CREATE TABLE lakemill.bus_commits (
+  commit_id   uuid PRIMARY KEY,
+  token       bigint,                                 -- the last one of the commit; NULL: it was settled that there is none
+  accepted_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE lakemill.bus_commits IS 'Commits of requests, so that one whose answer was lost can be looked up; kept for an hour.';
 
 CREATE TABLE lakemill.dead_letters (
   letter_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -1,0 +1,370 @@
+"""A table's columns become a codec: records as clients send them → lines as the bus keeps them, or what is wrong.
+
+The way of a request begins here. A line is canonical JSON, ``{"o":"i","p":{…}}``: columns in the table's order and
+spelling, values in one form each (``core/kinds``), defaults filled in. The digest of a record is of what was given, so
+that neither spaces nor the order of keys nor a default that came later make it another. No decision about bad records:
+that is the policy's (``runtime/accept``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, DecodeError, Meta, Raw, ValidationError
+
+from lakemill.core.kinds import exact, hook, kind_of, struct_of
+from lakemill.core.names import fold
+from lakemill.core.schema import Column, duck_type
+from lakemill.errors import BadBody
+
+Op = Literal["insert", "upsert", "delete"]
+LETTERS: Mapping[str, str] = {"insert": "i", "upsert": "u", "delete": "d"}
+LONGEST_KEY = 256
+_SHOWN = 60
+_PATH = re.compile(r" - at `\$(.*?)`(?= - at `\$|$)", re.DOTALL)
+_DIGEST = 16
+
+Key = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
+
+
+class Envelope(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One record of a request."""
+
+    payload: Raw
+    op: Op = "insert"
+    idempotency_key: Key | None = None
+    event_time: str | None = None
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True):
+    """A request in JSON."""
+
+    records: list[Raw]
+    wait_for_visibility: bool = False
+    visibility_timeout_ms: Annotated[int, Meta(ge=0, le=600_000)] | None = None
+
+
+class _Line(msgspec.Struct, gc=False):
+    o: str
+    p: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A record that can't become a row: where in the request it stood, what it was, and why."""
+
+    position: int
+    body: bytes
+    place: str
+    reason: str
+    key: str | None = None
+    digest: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.reason}"
+
+
+@dataclass(slots=True)
+class Checked:
+    """What became of a request's records: good ones in order, their keys and digests by number, and bad ones."""
+
+    lines: list[bytes] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    keys: dict[int, str] = field(default_factory=dict)
+    digests: dict[int, bytes] = field(default_factory=dict)
+    bad: list[Bad] = field(default_factory=list)
+    digest: bytes = b""
+    """Of the whole request, as it was asked."""
+
+
+Volatile = Callable[[str, int], Sequence[bytes]]
+"""So many values, as JSON, of a column whose default differs from record to record."""
+
+
+def columns_version(columns: Iterable[Column]) -> str:
+    """A text that changes when the columns do: ids, names, types, defaults."""
+    return blake2b(repr(tuple(columns)).encode(), digest_size=8).hexdigest()
+
+
+# ---------------------------------------------------------------- bodies
+_body = msgspec.json.Decoder(Body)
+_envelope = msgspec.json.Decoder(Envelope)
+_anything = msgspec.json.Decoder(float_hook=exact)
+_fields = msgspec.json.Decoder(dict[str, Raw])
+_sorted = msgspec.json.Encoder(order="sorted")
+_encode = msgspec.json.Encoder().encode
+
+
+def read_body(body: bytes) -> Body:
+    """A request in JSON, its records not yet looked at."""
+    try:
+        return _body.decode(body)
+    except ValidationError as error:
+        message, path = _told(error)
+        raise BadBody(message, place=path.lstrip(".") or None) from error
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise BadBody(f"the body is not JSON: {error}") from error
+
+
+def read_lines(body: bytes) -> list[bytes]:
+    """The lines of an NDJSON body; empty ones don't count."""
+    return [line for line in body.split(b"\n") if line and not line.isspace()]
+
+
+def canonical(raw: bytes | Raw) -> bytes:
+    """Any JSON in a form that spaces and the order of keys don't change; what is no JSON stays as it is."""
+    try:
+        return _sorted.encode(_anything.decode(raw))
+    except (DecodeError, ValueError, RecursionError):
+        return bytes(raw)
+
+
+def digest_of(*parts: bytes) -> bytes:
+    made = blake2b(digest_size=_DIGEST)
+    for part in parts:
+        made.update(part)
+    return made.digest()
+
+
+# ---------------------------------------------------------------- the codec
+class Records:
+    """Checks and writes records of one version of a table's columns. It may be used by several threads."""
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        key: Sequence[str] = (),
+        *,
+        drop_unknown: bool = False,
+        defaults: Mapping[str, bytes] | None = None,
+        volatile: Iterable[str] = (),
+    ) -> None:
+        """``defaults`` are values as JSON; those of ``volatile`` columns are asked for with each request."""
+        self.columns, self.key = tuple(columns), tuple(key)
+        self.version = columns_version(columns)
+        self.drops = drop_unknown
+        self._places = {column.name: number for number, column in enumerate(self.columns)}
+        filled = {*(defaults or {}), *volatile}
+        self._must = frozenset(self.key) | {
+            c.name for c in self.columns if not c.nulls_allowed and c.name not in filled
+        }
+        self._never_null = frozenset(self.key) | {c.name for c in self.columns if not c.nulls_allowed}
+        rows = struct_of("row", self.columns, forbid=not drop_unknown, required=self._must)
+        self._row = _decoder(rows).decode
+        keys = tuple(column for column in self.columns if column.name in self.key)
+        self._delete = _decoder(struct_of("key", keys, forbid=False, required=frozenset(self.key))).decode
+        self._columns = {c.name: _decoder(self._kind(c)) for c in self.columns}
+        self._filled_not_null = [(f"f{self._places[n]}", n) for n in filled & self._never_null - self._must]
+        self._defaults = [(f"f{self._places[n]}", self._columns[n].decode(v)) for n, v in (defaults or {}).items()]
+        self._volatile = [(f"f{self._places[name]}", name) for name in volatile]
+        self._documents = any(leaf.type == "json" for column in self.columns for _, leaf in column.leaves())
+
+    def _kind(self, column: Column) -> Any:
+        kind = kind_of(column, forbid=not self.drops)
+        return kind if column.name in self._never_null else kind | None
+
+    def check(
+        self,
+        records: Iterable[bytes | Raw],
+        *,
+        enveloped: bool,
+        op: Op = "insert",
+        digest: bool = False,
+        volatile: Volatile | None = None,
+    ) -> Checked:
+        """All records of a request. Bare ones are rows, with one ``op`` for all; ``digest``: of the request, too."""
+        done = Checked()
+        rows: list[Any] = []
+        asked: list[bytes] = []
+        filled, documents = bool(self._defaults or self._volatile), digest and self._documents
+        for position, record in enumerate(records):
+            key: str | None = None
+            raw: bytes | Raw = record
+            try:
+                what = op
+                if enveloped:
+                    envelope = _envelope.decode(record)
+                    raw, what, key = envelope.payload, envelope.op, envelope.idempotency_key
+                if what != "insert" and not self.key:
+                    raise _Wrong("op", f"the table has no key: only insert is possible, not {what}")
+                if key is not None and not key.isprintable():
+                    raise _Wrong("idempotency_key", "it holds characters that can't be printed")
+                row = self._delete(raw) if what == "delete" else self._row(raw)
+                for attribute, name in self._filled_not_null:
+                    if what != "delete" and getattr(row, attribute) is None:
+                        raise _Wrong(
+                            f"payload.{name}" if enveloped else name, f"expected {self._expected(name)}, got null"
+                        )
+            except (DecodeError, ValidationError, _Wrong, RecursionError, ValueError) as error:
+                own = digest_of(canonical(record))
+                done.bad.append(self._explain(position, record, error, enveloped, op, key, own))
+                continue
+            line = _encode(_Line(LETTERS[what], row))
+            if key is not None:
+                done.digests[len(done.lines)] = self._digest(line, raw)
+                done.keys[len(done.lines)] = key
+            if filled:
+                rows.append(row)
+            if documents:
+                asked.append(canonical(raw))
+            done.lines.append(line)
+            done.positions.append(position)
+        if digest:
+            keys = b"\0".join(f"{number} {key}".encode() for number, key in done.keys.items())
+            done.digest = digest_of(
+                b"\n".join(asked if documents else done.lines), keys, *(one.digest for one in done.bad)
+            )
+        if self._defaults or self._volatile:
+            self._fill(done, rows, volatile)
+        return done
+
+    def _digest(self, line: bytes, raw: bytes | Raw) -> bytes:
+        """Of a record as it was given: before its defaults are filled in."""
+        return digest_of(line[:8], canonical(raw)) if self._documents else digest_of(line)
+
+    def _fill(self, done: Checked, rows: list[Any], volatile: Volatile | None) -> None:
+        letters = [chr(line[6]) for line in done.lines]
+        for attribute, name in self._volatile:
+            lacking = [r for o, r in zip(letters, rows, strict=True) if o != "d" and getattr(r, attribute) is UNSET]
+            if lacking and volatile is not None:
+                for row, value in zip(lacking, volatile(name, len(lacking)), strict=True):
+                    setattr(row, attribute, self._columns[name].decode(value))
+        for number, (letter, row) in enumerate(zip(letters, rows, strict=True)):
+            if letter != "d":
+                for attribute, value in self._defaults:
+                    if getattr(row, attribute) is UNSET:
+                        setattr(row, attribute, value)
+                done.lines[number] = _encode(_Line(letter, row))
+
+    # ------------------------------------------------------------ what is wrong
+    def _explain(
+        self, position: int, record: bytes | Raw, error: Exception, enveloped: bool, op: Op, key: str | None, own: bytes
+    ) -> Bad:
+        """The first thing that is wrong, by the table's order of columns, as precisely as it can be said."""
+        at = f"records[{position}]"
+        body = bytes(record)
+        try:
+            prefix, raw, what = (
+                (".payload", _envelope.decode(record).payload, _envelope.decode(record).op)
+                if enveloped
+                else ("", record, op)
+            )
+            found = None if isinstance(error, _Wrong) else next(self._faults(raw, what), None)
+        except (DecodeError, ValidationError, RecursionError):
+            prefix, found = "", None
+        if found is not None:
+            return Bad(position, body, at + prefix + found[0], found[1], key, own)
+        if isinstance(error, _Wrong):
+            return Bad(position, body, f"{at}.{error.path}", error.reason, key, own)
+        if isinstance(error, ValidationError):
+            message, path = _told(error)
+            return Bad(position, body, at + path, message, key, own)
+        return Bad(position, body, at, f"not JSON: {error}", key, own)
+
+    def _faults(self, raw: bytes | Raw, what: str) -> Iterator[tuple[str, str]]:
+        """Paths within a payload, and what is wrong there."""
+        try:
+            given = _fields.decode(raw)
+        except ValidationError:
+            yield "", f"expected an object, got {_shown(raw)}"
+            return
+        for name in given:
+            if name not in self._places and not self.drops and what != "delete":
+                near = next((c.name for c in self.columns if fold(c.name) == fold(name)), None)
+                yield f".{name}", "the table has no such column" + (f"; did you mean {near}?" if near else "")
+        for column in self.columns:
+            must = column.name in (self.key if what == "delete" else self._must)
+            if column.name not in given:
+                if must:
+                    yield f".{column.name}", f"missing; expected {self._expected(column.name)}"
+            elif what != "delete" or must:
+                value = given[column.name]
+                try:
+                    self._columns[column.name].decode(value)
+                except (DecodeError, ValidationError, ValueError, RecursionError) as error:
+                    message, path = _told(error)
+                    inner = _at(column, path)
+                    if inner is None:  # a field that a struct lacks, or something odd
+                        yield f".{column.name}{path}", message
+                    else:
+                        why = "" if message.startswith(("Expected", "Invalid")) or not message else f" ({message})"
+                        shown = _shown(value, path)
+                        yield f".{column.name}{path}", f"expected {_article(duck_type(inner))}, got {shown}{why}"
+
+    def _expected(self, name: str) -> str:
+        return _article(duck_type(self.columns[self._places[name]]))
+
+
+class _Wrong(Exception):
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(reason)
+        self.path, self.reason = path, reason
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=hook, float_hook=exact)
+
+
+def _article(type_: str) -> str:
+    text = type_.replace(", ", ",") if type_.startswith("DECIMAL") else type_
+    return f"{'an' if text[0] in 'AEIO' else 'a'} {text}"
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    """A message of msgspec, and the path in it: `` - at `$.a[0]` ``, the innermost first where checks are nested."""
+    text = str(error)
+    paths = _PATH.findall(text)
+    return _PATH.sub("", text), "".join(reversed(paths))
+
+
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
+
+
+def _at(column: Column, path: str) -> Column | None:
+    """The part of a column that a path leads to; None where it leads nowhere that we know."""
+    at = column
+    for index, name in _STEP.findall(path):
+        if index:
+            if at.type == "map":
+                continue  # an entry: its key or value follows
+            if at.type != "list":
+                return None
+            at = at.children[0]
+        elif at.type == "map" and name in ("key", "value"):
+            at = at.children[0 if name == "key" else 1]
+        else:
+            below = next((child for child in at.children if at.type == "struct" and child.name == name), None)
+            if below is None:
+                return None
+            at = below
+    return at
+
+
+def _shown(raw: bytes | Raw, path: str = "") -> str:
+    """A value for people: what stands at the path, cut where it is long."""
+    try:
+        value = _anything.decode(raw)
+        for index, name in _STEP.findall(path):
+            value = value[int(index)] if index else value[name]
+    except (DecodeError, ValueError, LookupError, TypeError):
+        value = None
+        text = bytes(raw).decode("utf-8", "replace")
+    else:
+        text = (
+            repr(value)
+            if isinstance(value, str)
+            else msgspec.json.encode(value).decode()
+            if not _plain(value)
+            else str(value)
+        )
+        text = {"None": "null", "True": "true", "False": "false"}.get(text, text)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def _plain(value: Any) -> bool:
+    return not isinstance(value, list | dict)
