@@ -9,7 +9,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
     │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
-    │   └── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
+    │   ├── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
+    │   └── TableGone · TableSuspended
     ├── HistoryError         the past can't be used: read it all again                exit 3
     │   ├── StrictRefused · SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
     │   └── DeleteInDoubt · CatalogInconsistent · DeltaInconsistent
@@ -17,7 +18,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
-    │   └── PublishTimedOut · RefreshTimedOut · Stopped
+    │   └── PublishTimedOut · RefreshTimedOut · Stopped · ConsistencyTimeout
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -190,6 +191,16 @@ class MissingPart(UserError):
     default_remedy = "`lakemill doctor` says what is missing and how to get it"
 
 
+class TableGone(UserError):
+    code = "TABLE_GONE"
+    default_remedy = "send the records to the table that took its place"
+
+
+class TableSuspended(UserError):
+    code = "TABLE_SUSPENDED"
+    default_remedy = "resume it, or ask without the token"
+
+
 # ---------------------------------------------------------------- history can't be used
 class HistoryError(LakemillError):
     code = "HISTORY_ERROR"
@@ -299,6 +310,16 @@ class RefreshTimedOut(UnavailableError):
 class Stopped(UnavailableError):
     code = "STOPPED"
     default_remedy = "another worker, or the next one, does it"
+
+
+class ConsistencyTimeout(UnavailableError):
+    code = "CONSISTENCY_TIMEOUT"
+    default_remedy = "ask again, or for longer; it is accepted and will become visible"
+
+    def __init__(self, message: str, *, watermark: int) -> None:
+        super().__init__(message)
+        self.watermark = watermark
+        """The last token that every table has passed."""
 
 
 class OutcomeUnknown(LakemillError):

@@ -231,6 +231,28 @@ class ServiceSettings(_Group):
         return self
 
 
+class IngestSettings(_Group):
+    interval: Duration = Field(
+        timedelta(milliseconds=500), description="A request waits so long for others before they become one batch."
+    )
+    batch_requests: int = Field(10_000, ge=1, description="A batch has no more requests than this.")
+    batch_records: int = Field(
+        500_000, ge=1, description="A batch is begun at once when so many records wait, and has about as many at most."
+    )
+    batch_bytes: Size = Field(64 * 10**6, description="The same, in bytes of the requests.")
+    task_bytes: Size = Field(8 * 10**6, description="How much of a batch one Spark task reads.")
+    slots: int = Field(2, ge=1, le=64, description="How many tables a coordinator works on at the same time.")
+    claim_expiry: Duration = Field(
+        timedelta(seconds=30), description="A coordinator that was silent for this long has lost its table to others."
+    )
+    attempts: int = Field(
+        3, ge=1, description="How often a batch that fails is tried before its bad records are looked for, one by one."
+    )
+    ledger: Duration = Field(
+        timedelta(days=7), description="For how long it is kept which snapshot made which token visible."
+    )
+
+
 class Settings(_Group):
     """Everything a user can set; made by `Settings.load`, complete and checked."""
 
@@ -245,6 +267,7 @@ class Settings(_Group):
     publish: PublishSettings = Field(default_factory=PublishSettings, description="Commits to the lake.")
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="Compaction, expiry and cleanup.")
     service: ServiceSettings = Field(default_factory=ServiceSettings, description="Scheduler, workers, and their port.")
+    ingest: IngestSettings = Field(default_factory=IngestSettings, description="Requests, and how they become visible.")
 
     @property
     def data_path(self) -> str:

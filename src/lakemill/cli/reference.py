@@ -290,6 +290,8 @@ MEANINGS: Mapping[str, str] = {
     "UNKNOWN_BUCKET": "The bucket of the data path does not exist.",
     "FILE_GONE": "A file that the catalog names, or that a query reads, is not there; the place is its path.",
     "MISSING_PART": "A program or library that is needed is not installed.",
+    "TABLE_GONE": "A lake table was dropped or replaced after requests for it had been accepted; they are dead letters.",
+    "TABLE_SUSPENDED": "A dynamic table that has not seen the token yet is suspended, or one that it reads.",
     "STRICT_REFUSED": "The dynamic table would have to be loaded anew, which STRICT forbids.",
     "SNAPSHOT_GONE": "The snapshot was there once, and was expired.",
     "TABLE_REPLACED": "The name belongs to another table now, so that there is no delta between the two.",
@@ -310,6 +312,7 @@ MEANINGS: Mapping[str, str] = {
     "PUBLISH_TIMED_OUT": "A publish took longer than its timeouts allow; nothing was published.",
     "REFRESH_TIMED_OUT": "A scheduled refresh took longer than service.refresh_timeout; nothing was published.",
     "STOPPED": "A worker was told to stop before the refresh had ended; nothing was published.",
+    "CONSISTENCY_TIMEOUT": "A token did not become visible within the time that was given.",
     "OUTCOME_UNKNOWN": "The connection broke at COMMIT; it may or may not have happened.",
     "INTERNAL_ERROR": "A mistake of Lakemill's own.",
 }

@@ -31,7 +31,7 @@ CREATE TABLE lakemill.bus (
   columns     text NOT NULL,                          -- which columns the records were checked against
   records     int NOT NULL,
   bytes       int NOT NULL,
-  body        text COMPRESSION lz4 NOT NULL           -- a record a line: {"o": "i" | "u" | "d", "p": {column: value, …}}
+  body        text NOT NULL                           -- a record a line: {"o": "i" | "u" | "d", "p": {column: value, …}}
 );
 CREATE INDEX bus_table ON lakemill.bus (table_id, token);
 COMMENT ON TABLE lakemill.bus IS 'One row a request; never updated. Rows that are passed are removed in bulk.';
