@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-import lakemill
-from tests.conftest import MakeLake
 from tests.ingest.intake import Intake, record
-
-
-@pytest.fixture
-def intake(make_lake: MakeLake, spark: Any) -> Iterator[Intake]:
-    with lakemill.open(make_lake().settings) as lake:
-        yield Intake(lake)
 
 
 # type → (as a request keeps it, as DuckDB writes it), several of each
