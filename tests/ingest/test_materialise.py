@@ -1,4 +1,4 @@
-"""One batch of one table with Spark: appends, writes by key, changed columns, letters, others who write; DuckDB judges."""
+"""One batch of one table, with Spark: appends, writes by key, changed columns, letters, others; DuckDB judges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from lakemill.runtime import materialise as module
 from lakemill.runtime.materialise import materialise
 from lakemill.spark import bus
 from lakemill.store import batches
-from tests.ingest.intake import Intake, Record, put, record
+from tests.ingest.intake import Intake
+from tests.ingest.requests import Record, put, record
 
 
 def ledger(intake: Intake) -> list[tuple[Any, ...]]:
@@ -62,9 +63,7 @@ def test_writes_by_key_are_those_of_a_dictionary(intake: Intake) -> None:
                     model[key] = (v, f"{{x={number}}}")
             intake.send("t", *sent)
         intake.make("t")
-        assert {
-            (k, g): (v, m) for k, g, v, m in intake.stock("SELECT k, g, v, CAST(m AS VARCHAR) FROM t")
-        } == model
+        assert {(k, g): (v, m) for k, g, v, m in intake.stock("SELECT k, g, v, CAST(m AS VARCHAR) FROM t")} == model
         assert intake.stock("SELECT count(*) - count(DISTINCT (k, g)) FROM t") == [(0,)]
         if number == 1:  # another one of a key that is there, and one that is not
             intake.lake.sql("INSERT INTO t VALUES (0, 'a', 9, NULL), (100, 'a', 9, NULL)")
@@ -112,7 +111,10 @@ def test_records_that_were_accepted_for_other_columns(intake: Intake) -> None:
     )
     intake.send("d", record("i", k=1, gone="x"), columns=dropping)
     assert intake.make("t").letters == 2
-    assert intake.stock("SELECT k, new, n, x, s.a FROM t ORDER BY k") == [(1, "kept", 127, 5, 1), (4, "n", None, None, None)]
+    assert intake.stock("SELECT k, new, n, x, s.a FROM t ORDER BY k") == [
+        (1, "kept", 127, 5, 1),
+        (4, "n", None, None, None),
+    ]
     assert [letter[:4] for letter in intake.letters()] == [
         (token, 1, "UNKNOWN_COLUMN", "gone"),
         (token, 2, "UNKNOWN_COLUMN", "s.b"),
@@ -173,7 +175,9 @@ def test_a_table_that_is_gone_leaves_letters(intake: Intake) -> None:
 
 
 @pytest.mark.parametrize("key", [(), ("k",)])
-def test_others_write_and_alter_meanwhile(intake: Intake, key: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_write_and_alter_meanwhile(
+    intake: Intake, key: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between Spark's work and the publish: an append stands, what was compared with the table is planned again."""
     intake.table("t", "k INTEGER, v INTEGER", key=key)
     intake.lake.sql("INSERT INTO t VALUES (1, 1)")

@@ -13,7 +13,7 @@ import pytest
 from lakemill.errors import ClaimLost
 from lakemill.store import batches, db
 from lakemill.store.batches import Batch, Claim, Letter, Limits
-from tests.ingest.intake import put, take
+from tests.ingest.requests import put, take
 
 TTL = timedelta(minutes=1)
 NOW = timedelta(0)
@@ -41,7 +41,9 @@ def read(conn: db.Connection, held: Claim, limits: Limits | None = None) -> Batc
     return batch
 
 
-def ack(conn: db.Connection, held: Claim, batch: Batch, snapshot: int | None = 7, letters: list[Letter] | None = None) -> None:
+def ack(
+    conn: db.Connection, held: Claim, batch: Batch, snapshot: int | None = 7, letters: list[Letter] | None = None
+) -> None:
     with conn.transaction():
         batches.require(conn, held)
         batches.ack(conn, held, batch, snapshot, batch.records, letters or [])
@@ -120,7 +122,9 @@ def test_a_batch_is_passed_once(bus: db.Connection) -> None:
     batch = read(bus, held)
     ack(bus, held, batch, 7, [Letter(1, 1, "WRONG_TYPE", "no number", "k", "b")])
     assert bus.execute("SELECT first, token, snapshot_id, letters FROM lakemill.batches").fetchall() == [(1, 1, 7, 1)]
-    assert bus.execute("SELECT token, position, body, place FROM lakemill.dead_letters").fetchall() == [(1, 1, "b", "k")]
+    assert bus.execute("SELECT token, position, body, place FROM lakemill.dead_letters").fetchall() == [
+        (1, 1, "b", "k")
+    ]
     with pytest.raises(ClaimLost):
         ack(bus, held, batch)
     again = claim(bus, 1)
@@ -166,7 +170,9 @@ def test_a_publish_and_somebody_who_accepts_wait_for_each_other_and_never_lock_u
         accepting.execute("UPDATE lakemill.bus_head SET token = token + 1")
         thread = threading.Thread(target=_ack, args=(migrated, held, batch))
         thread.start()
-        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
         while bus.execute(waiting).fetchone() == (0,):
             pass
         accepting.execute(
@@ -201,7 +207,7 @@ def test_old_requests_and_old_ledgers_go(bus: db.Connection) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_orders_of_everything(bus: db.Connection, seed: int) -> None:
-    """Requests, claims, acks, nacks, lost claims and removals, against a model of what was passed and in which order."""
+    """Requests, claims, acks, nacks, lost claims and removals, against a model of what was passed, in which order."""
     chance = random.Random(seed)
     sent: dict[int, list[int]] = {1: [], 2: [], 3: []}
     passed: dict[int, list[int]] = {1: [], 2: [], 3: []}
@@ -233,7 +239,9 @@ def test_random_orders_of_everything(bus: db.Connection, seed: int) -> None:
                 held, _ = working.pop(chance.randrange(len(working)))
                 batches.nack(bus, held, "why", NOW)
             case "lose" if working:  # somebody was silent for too long, and goes on working all the same
-                bus.execute("UPDATE lakemill.ingest_tables SET expires_at = '-infinity' WHERE table_id = %s", (table_id,))
+                bus.execute(
+                    "UPDATE lakemill.ingest_tables SET expires_at = '-infinity' WHERE table_id = %s", (table_id,)
+                )
             case "remove":
                 batches.remove_passed(bus)
         for each in sent:
@@ -245,7 +253,9 @@ def test_random_orders_of_everything(bus: db.Connection, seed: int) -> None:
         high = batches.watermark(bus)[0]
         assert low <= high == min(waiting, default=head + 1) - 1
         k = chance.randrange(head + 1)
-        assert batches.not_passed(bus, k) == tuple(e for e in sent if any(t <= k for t in sent[e] if t not in passed[e]))
+        assert batches.not_passed(bus, k) == tuple(
+            e for e in sent if any(t <= k for t in sent[e] if t not in passed[e])
+        )
 
 
 def test_the_cursor_of_a_publish_can_do_it(bus: db.Connection) -> None:

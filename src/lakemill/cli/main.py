@@ -22,6 +22,7 @@ from lakemill.cli import (
     alter,
     attach,
     changes,
+    coordinator,
     create,
     demo,
     describe,
@@ -66,7 +67,7 @@ commands = typer.Typer(
 _LAKE = (init, doctor, attach, sql, tables, snapshots, changes)
 _DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, verify, point)
 _CHANGE = (alter, suspend, resume, drop)
-_SERVICE = (serve, scheduler, worker, stop)
+_SERVICE = (serve, scheduler, worker, coordinator, stop)
 for module in (*_LAKE, *_DYNAMIC, *_CHANGE, demo, *_SERVICE):
     name = module.__name__.rpartition(".")[2].rstrip("_")
     commands.command(name=name, help=taught(module.command))(module.command)

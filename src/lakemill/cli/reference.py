@@ -290,7 +290,7 @@ MEANINGS: Mapping[str, str] = {
     "UNKNOWN_BUCKET": "The bucket of the data path does not exist.",
     "FILE_GONE": "A file that the catalog names, or that a query reads, is not there; the place is its path.",
     "MISSING_PART": "A program or library that is needed is not installed.",
-    "TABLE_GONE": "A lake table was dropped or replaced after requests for it had been accepted; they are dead letters.",
+    "TABLE_GONE": "A table was dropped or replaced after requests for it had been accepted: they are dead letters.",
     "TABLE_SUSPENDED": "A dynamic table that has not seen the token yet is suspended, or one that it reads.",
     "STRICT_REFUSED": "The dynamic table would have to be loaded anew, which STRICT forbids.",
     "SNAPSHOT_GONE": "The snapshot was there once, and was expired.",

@@ -14,7 +14,7 @@ def command(
     slots: serving.SlotsOption = 0,
     port: serving.PortOption = None,
 ) -> None:
-    """Keep all dynamic tables fresh: scheduler, worker and probes in one process.
+    """Keep all dynamic tables fresh and make what was ingested visible: everything in one process, with probes.
 
     It runs until SIGTERM or Ctrl-C; what is at work then may end. Several may run on one lake, on one machine or many:
     one of them schedules, all of them work.
@@ -23,10 +23,16 @@ def command(
         lakemill serve --slots 4 --port 8640
         lakemill --set service.log_format=json serve
     """
+    from lakemill.runtime.coordinator import Coordinator
     from lakemill.runtime.scheduler import Scheduler
     from lakemill.runtime.service import Service
     from lakemill.runtime.worker import Worker
 
     settings = given(context).settings()
-    service = Service(settings, scheduler=Scheduler(settings), worker=Worker(settings, name, slots))
+    service = Service(
+        settings,
+        scheduler=Scheduler(settings),
+        worker=Worker(settings, name, slots),
+        coordinator=Coordinator(settings),
+    )
     serving.run(settings, service, port)

@@ -1,8 +1,8 @@
 """Which records of a batch can't be written, where nothing but the attempt itself tells: halves, and halves of those.
 
-Asked when a batch keeps failing over its values in a way that ``spark/bus`` does not foresee. First by requests, then by
-the records of each bad one. Every trial is a Spark job, so there are not more than a few hundred: what is left then is
-refused as a whole, with the reason of its part, and can be replayed from the dead letters.
+Asked when a batch keeps failing over its values in a way that ``spark/bus`` does not foresee. First by requests, then
+by the records of each bad one. Every trial is a Spark job, so there are not more than a few hundred: what is left then
+is refused as a whole, with the reason of its part, and can be replayed from the dead letters.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def refused(requests: Sequence[tuple[int, int]], trial: Trial, trials: int = TRI
     todo: list[Sequence[int] | Piece] = [[token for token, _ in requests]]
     while todo:
         part = todo.pop()
-        piece = part if isinstance(part, Piece) else Piece(part[0], part[-1], 0, max(sizes[token] for token in part) - 1)
+        piece = (
+            part if isinstance(part, Piece) else Piece(part[0], part[-1], 0, max(sizes[token] for token in part) - 1)
+        )
         error = trial(piece)
         trials -= 1
         if error is None:

@@ -1,9 +1,9 @@
 """One batch of one table, from requests in the bus to rows in a snapshot, exactly once.
 
 Top to bottom: claim the table, read which requests wait, let Spark make rows of them, stage files (and, where the table
-has a key, what goes), publish. The publish requires claim and cursor and moves the cursor: rows, dead letters, ledger and
-watermark are one transaction. A record that can't become a row is a dead letter; a table that is gone makes dead letters
-of all. What fails is left to the next attempt, after a pause, and nothing of it is visible.
+has a key, what goes), publish. The publish requires claim and cursor and moves the cursor: rows, dead letters, ledger
+and watermark are one transaction. A record that can't become a row is a dead letter; a table that is gone makes dead
+letters of all. What fails is left to the next attempt, after a pause, and nothing of it is visible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.records import columns_version
 from lakemill.core.retry import Backoff
 from lakemill.core.scan import TableAt
-from lakemill.errors import ClaimLost, LakemillError, PublishConflict, TableGone, UnknownColumn, WrongType
+from lakemill.core.schema import Column
+from lakemill.errors import ClaimLost, EngineLost, LakemillError, PublishConflict, TableGone, UnknownColumn, WrongType
 from lakemill.runtime import write
 from lakemill.runtime.bisect import refused
 from lakemill.runtime.claiming import holder
@@ -31,7 +32,7 @@ from lakemill.spark.changes import DELETE, INSERT, OPERATION, UPDATE, counted, k
 from lakemill.spark.observed import Observed
 from lakemill.spark.session import sized_work
 from lakemill.store import batches, db
-from lakemill.store.batches import Batch, Claim, Letter, Limits
+from lakemill.store.batches import Batch, Claim, Letter, Limits, Part
 from lakemill.telemetry import metrics
 from lakemill.telemetry.log import failed, log
 
@@ -63,8 +64,12 @@ class Passed:
     """Seconds from the acceptance of its first request until it was visible."""
 
 
-def materialise(lake: Lake, table_id: int) -> Passed | None:
-    """Pass the next batch of a table; None when there is none, somebody else has it, or it failed (and was told)."""
+def materialise(lake: Lake, table_id: int, stopping: Callable[[], bool] = lambda: False) -> Passed | None:
+    """Pass the next batch of a table; None when there is none, somebody else has it, or it failed (and was told).
+
+    Where a failure comes while it is ``stopping``, the batch is left to others at once. Without Spark, or without
+    PostgreSQL, nobody here can go on: that is raised.
+    """
     held = batches.claim(lake.conn, table_id, holder(), lake.settings.ingest.claim_expiry)
     if held is None:
         return None
@@ -81,13 +86,26 @@ def materialise(lake: Lake, table_id: int) -> Passed | None:
             failed("ingest", db.unavailable(error), table_id=table_id)
             raise
         except Exception as error:  # whatever it is, the table is tried again, after a pause
+            if stopping():
+                batches.release(lake.conn, held)
+                return None
             _nack(lake, held, error)
+            if isinstance(error, EngineLost):
+                raise
             return None
     if passed is None:
         batches.release(lake.conn, held)
     else:
         _tell(passed)
     return passed
+
+
+def warm(lake: Lake) -> None:
+    """Let Spark do once, for nothing, what takes seconds the first time."""
+    layout = bus.Layout((Column(1, "k", "int32"),))
+    with sized_work(lake.spark, 0):
+        found = bus.judged(bus.requests(lake.spark, lake.dsn, -1, (Part(0, 0, 0, 0),)), layout)
+        bus.refusal(bus.sound(found, layout), layout, 0, 0, 0, 0)
 
 
 def _limits(lake: Lake) -> Limits:

@@ -219,9 +219,7 @@ def _check(message: str | None) -> None:
         raise BadArgument("the message has a NUL, which PostgreSQL can't keep", place="message", remedy="leave it out")
 
 
-def changed_rows(
-    attempt: Writing, diff: DataFrame, operations: Collection[str] = (UPDATE, INSERT)
-) -> list[Update]:
+def changed_rows(attempt: Writing, diff: DataFrame, operations: Collection[str] = (UPDATE, INSERT)) -> list[Update]:
     """New versions of updated rows, which keep their row ids, apart from inserted ones, which get new ones.
 
     ``operations`` are those that the diff may have: nothing is computed for others.

@@ -261,9 +261,7 @@ def _wrong(value: Expr, column: Column, place: str) -> Expr | None:
             parts = [
                 F.when(bad, _told(WrongType.code, place, told)),
                 _wrong_inside(keys, key, f"{place}.key"),
-                _wrong_inside(
-                    F.transform(value, lambda item: item.getField("value")), inner_column, f"{place}.value"
-                ),
+                _wrong_inside(F.transform(value, lambda item: item.getField("value")), inner_column, f"{place}.value"),
             ]
             return F.coalesce(*(part for part in parts if part is not None))
         case "json":
@@ -307,7 +305,9 @@ def _inner_strangers(text: Expr, column: Column, place: str) -> list[Expr]:
             found = [_unknown(F.map_keys(fields), [child.name for child in column.children], f"{place}.")]
             for child in column.children:
                 if child.nested:
-                    found += _inner_strangers(F.try_element_at(fields, F.lit(child.name)), child, f"{place}.{child.name}")
+                    found += _inner_strangers(
+                        F.try_element_at(fields, F.lit(child.name)), child, f"{place}.{child.name}"
+                    )
             return found
         case "list" if column.children[0].nested:
             return _in_elements(F.from_json(text, t.ArrayType(t.StringType())), column.children[0], f"{place}[]")

@@ -1,4 +1,4 @@
-"""Whether a text is exactly a value of a lake's type: what a strict cast must be asked before, as Spark rounds and trims.
+"""Whether a text is exactly a value of a lake's type, which Spark's own casts don't ask.
 
 Spark's own casts take more than one form (`yes` is true, a zone is ignored by TIMESTAMP) and lose digits in silence
 (decimals, microseconds). The forms here are those in which requests keep their values, and no others.

@@ -1,8 +1,9 @@
 """The bus as its consumer sees it: claim a table, read what waits, and pass it, exactly once.
 
 Of a table one batch is made at a time, from its cursor on. Whoever makes it has a claim with a number; the transaction
-that publishes the batch requires number and cursor as they were read, and moves the cursor itself (`ack`). So a batch is
-passed once, whoever was paused or killed. Accepting requests is `store/bus`; what a batch becomes is not decided here.
+that publishes the batch requires number and cursor as they were read, and moves the cursor itself (`ack`). So a batch
+is passed once, whoever was paused or killed. Accepting requests is `store/bus`; what a batch becomes is not decided
+here.
 """
 
 from __future__ import annotations
