@@ -1,6 +1,6 @@
-"""Somebody who makes batches, in a process of its own, and ends where it is told: ``python -m tests.ingest.child ROOT …``.
+"""Batches in a process of its own, which ends where it is told: ``python -m tests.ingest.child ROOT …``.
 
-``by hand STEP``: without Spark, one batch of table t, whose files the test's own code stages; it kills itself at the step.
+``by hand STEP``: without Spark, one batch of table t, whose file is written here; it kills itself at the step.
 ``at command``: with Spark; each line of its input is a step and a signal (``- -`` for none): it makes a batch, sends
 itself the signal at that step, and prints what came of it.
 """

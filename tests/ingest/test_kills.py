@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -59,8 +60,7 @@ def test_paused_past_its_claim_and_killed_before_its_commit(make_lake: MakeLake,
         intake = Intake(lake)
         table_id = intake.table("t", "k INTEGER, v INTEGER", key=["k"])
         words = [sys.executable, "-m", "tests.ingest.child", str(lake.settings.root), "at command"]
-        child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        try:
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child, _ended(child):
             intake.send("t", record("u", k=1, v=1), record("u", k=2, v=2))
             assert _told(child) == "ready"
             _tell(child, "connected SIGSTOP")
@@ -80,9 +80,14 @@ def test_paused_past_its_claim_and_killed_before_its_commit(make_lake: MakeLake,
             assert (passed.updated, passed.deleted) == (1, 1)
             assert intake.stock("FROM t") == [(1, 3)]
             assert intake.rows("SELECT first, token FROM lakemill.batches ORDER BY 1") == [(1, 1), (2, 2)]
-        finally:
-            child.kill()
-            child.wait()
+
+
+@contextmanager
+def _ended(child: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        child.kill()
 
 
 def _after_expiry(intake: Intake, table_id: int) -> Any:

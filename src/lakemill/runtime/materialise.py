@@ -187,7 +187,7 @@ def _layout(lake: Lake, table: TableAt, held: Claim, batch: Batch) -> bus.Layout
             remedy="declare another key, or let the table take no requests",
         )
     key = tuple(names[name.lower()] for name in held.key)
-    return bus.Layout(table.columns, key, checked, held.policy == "drop_field", renamed)
+    return bus.Layout(table.columns, key, checked, held.policy == "drop_field", tuple(renamed.items()))
 
 
 # ---------------------------------------------------------------- rows and files

@@ -8,8 +8,9 @@ the driver. ``spark/changes`` compares with the table, ``spark/outputs`` writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import Column as Expr
 from pyspark.sql import DataFrame, Observation, SparkSession, Window
@@ -34,7 +35,7 @@ _ANY = t.MapType(t.StringType(), t.StringType())
 _NO_FAULT = t.StructType([t.StructField(name, t.StringType()) for name in ("code", "place", "reason")])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """What the records of a batch become."""
 
@@ -45,11 +46,40 @@ class Layout:
     """Whether the columns may be others than when the records were accepted."""
     drops: bool = False
     """Whether fields that no column has any more are left out; else the record has a fault."""
-    renamed: Mapping[str, int] = field(default_factory=dict)
+    renamed: tuple[tuple[str, int], ...] = ()
     """Names that columns had before, and their ids."""
 
     def is_key(self, column: Column) -> bool:
         return column.name.lower() in {name.lower() for name in self.key}
+
+    def older_names(self, column: Column) -> list[str]:
+        return [name for name, column_id in self.renamed if column_id == column.id]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The expressions of a layout, which know nothing of the batch."""
+
+    lines: Expr
+    fault: Expr
+    gone: Expr
+    values: list[Expr]
+
+
+_works: WeakKeyDictionary[SparkSession, dict[Layout, _Work]] = WeakKeyDictionary()
+"""Each is hundreds of talks with the JVM, and the next batch of the table needs the same."""
+_MOST = 100
+
+
+def _work(spark: SparkSession, layout: Layout) -> _Work:
+    known = _works.setdefault(spark, {})
+    if layout not in known:
+        if len(known) >= _MOST:
+            known.clear()
+        gone = (_read(layout).getField("o") == "d").alias(GONE)
+        values = [_value(layout, column).alias(column.name) for column in layout.columns]
+        known[layout] = _Work(_lines(layout), _fault(layout).alias(FAULT), gone, values)
+    return known[layout]
 
 
 def requests(spark: SparkSession, dsn: str, table_id: int, parts: Sequence[Part]) -> DataFrame:
@@ -60,6 +90,15 @@ def requests(spark: SparkSession, dsn: str, table_id: int, parts: Sequence[Part]
 
 def judged(frame: DataFrame, layout: Layout, counts: Observation | None = None) -> DataFrame:
     """One row a record: token, position, what was read, and its fault or NULL. ``counts``: records and faults."""
+    work = _work(frame.sparkSession, layout)
+    found = frame.select(F.col("token").alias(TOKEN), work.lines).select("*", work.fault)
+    if counts is None:
+        return found
+    return found.observe(counts, F.count(F.lit(1)).alias("records"), F.count(F.col(FAULT)).alias("faults"))
+
+
+def _lines(layout: Layout) -> Expr:
+    """Position and record of each line of a body."""
     schema = t.StructType(
         [
             t.StructField("o", t.StringType()),
@@ -75,19 +114,13 @@ def judged(frame: DataFrame, layout: Layout, counts: Observation | None = None) 
         return F.struct(read.alias("r"), F.from_json(line, fields).alias(_KEYS)) if layout.checked else read
 
     # inside the generator, so that a line is parsed once however often its fields are used
-    lines = F.posexplode(F.transform(F.split(F.col("body"), "\n"), parse)).alias(AT, _PARSED)
-    taken = frame.select(F.col("token").alias(TOKEN), lines)
-    found = taken.withColumn(FAULT, _fault(layout))
-    if counts is None:
-        return found
-    return found.observe(counts, F.count(F.lit(1)).alias("records"), F.count(F.col(FAULT)).alias("faults"))
+    return F.posexplode(F.transform(F.split(F.col("body"), "\n"), parse)).alias(AT, _PARSED)
 
 
 def sound(found: DataFrame, layout: Layout) -> DataFrame:
     """The records without a fault: the table's columns, with token, position and whether it is a delete beside them."""
-    values = [_value(layout, column).alias(column.name) for column in layout.columns]
-    gone = (_read(layout).getField("o") == "d").alias(GONE)
-    return found.where(F.col(FAULT).isNull()).select(TOKEN, AT, gone, *values)
+    work = _work(found.sparkSession, layout)
+    return found.where(F.col(FAULT).isNull()).select(TOKEN, AT, work.gone, *work.values)
 
 
 def faults(found: DataFrame) -> list[tuple[int, int, str, str, str]]:
@@ -164,8 +197,7 @@ def _text(layout: Layout, column: Column) -> Expr:
     found = _read(layout).getField("p").getField(column.name)
     if not layout.checked or column.nested:
         return found
-    older = [name for name, id_ in layout.renamed.items() if id_ == column.id]
-    return F.coalesce(found, *(F.try_element_at(_given(), F.lit(name)) for name in older))
+    return F.coalesce(found, *(F.try_element_at(_given(), F.lit(name)) for name in layout.older_names(column)))
 
 
 def _given() -> Expr:
@@ -184,7 +216,7 @@ def _value(layout: Layout, column: Column) -> Expr:
 
 
 def _is_given(layout: Layout, column: Column) -> Expr:
-    names = [column.name, *(name for name, id_ in layout.renamed.items() if id_ == column.id)]
+    names = [column.name, *layout.older_names(column)]
     return F.arrays_overlap(F.map_keys(_given()), F.array(*map(F.lit, names)))
 
 
@@ -290,7 +322,7 @@ def _wrong_inside(values: Expr, column: Column, place: str) -> Expr | None:
 
 def _strangers(layout: Layout) -> list[Expr]:
     """Faults for fields that no column, or no field of a struct, has."""
-    names = [*(column.name for column in layout.columns), *layout.renamed]
+    names = [*(column.name for column in layout.columns), *(name for name, _ in layout.renamed)]
     found = [_unknown(F.map_keys(_given()), names, "")]
     for column in layout.columns:
         if column.nested and not layout.is_key(column):
