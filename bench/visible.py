@@ -1,8 +1,8 @@
 """What becomes visible, and how soon: a part of ``make bench-ingest``; alone: ``python -m bench.visible``.
 
-Requests are put into the bus at a steady rate, as the accepting half would, while a coordinator makes batches of
-them in this process. Of every request the time from its acceptance to the commit of its batch is taken, after a warm-up; then
-the rate at which a backlog is worked off, with nobody sending.
+Requests are put into the bus at a steady rate, as the accepting half would, while a coordinator makes batches of them
+in this process. Of every request the time from its acceptance to the commit of its batch is taken, after a warm-up;
+then the rate at which a backlog is worked off, with nobody sending.
 """
 
 from __future__ import annotations

@@ -92,11 +92,11 @@ def test_coordinators_share_tables_and_every_write_is_seen_by_its_token(make_lak
         assert b"lakemill_write_to_visible_seconds_count" in metrics.exposition()
 
 
-def test_it_stops_soon_where_nothing_is_to_do(make_lake: MakeLake, spark: Any) -> None:
-    settings = make_lake().settings
-    coordinator = Coordinator(settings)
+def test_where_no_table_takes_requests_it_waits_without_spark(make_lake: MakeLake) -> None:
+    coordinator = Coordinator(make_lake().settings)
     begun = time.monotonic()
     with running(coordinator):
         while not coordinator.ready:
             time.sleep(0.05)
             assert time.monotonic() < begun + 60
+    assert coordinator._sessions == {}

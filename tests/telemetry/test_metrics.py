@@ -63,6 +63,13 @@ def test_what_the_issue_names_is_there() -> None:
         "publish_conflicts_total": (),
         "publish_fenced_total": (),
         "claims_lost_total": (),
+        "ingest_batches_total": ("status",),
+        "ingest_records_total": (),
+        "ingest_letters_total": (),
+        "ingest_batch_seconds": (),
+        "write_to_visible_seconds": (),
+        "ingest_lag_seconds": ("table",),
+        "ingest_pending_records": ("table",),
     }
 
 

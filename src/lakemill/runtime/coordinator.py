@@ -61,6 +61,8 @@ class Coordinator:
         self._sessions: dict[int, session.Own] = {}
         self._lost = Event()
         """Spark must be started anew, once nobody is at work."""
+        self._wanted = Event()
+        """Some table takes requests: until then there is no need of Spark."""
         self._measured = self._tidied = self._freed = 0.0
         self._stop = Event()
         self.ready = False
@@ -104,6 +106,11 @@ class Coordinator:
         log().info("coordinating", slots=ingest.slots, lake=lake.settings.data_path)
         with work.listening(heard, batches.ACCEPTED, batches.PASSED):
             while not self._stop.is_set():
+                if not self._wanted.is_set() and not batches.any_table(lake.conn):
+                    self.ready = True
+                    work.wait(heard, LOOK)
+                    continue
+                self._wanted.set()
                 found = batches.pending(lake.conn)
                 others = [one for one in found if one.table_id not in self._doing]
                 for one in others:
@@ -137,6 +144,8 @@ class Coordinator:
     def _slot(self, number: int) -> None:
         pause = self._settings.service.retry_base.total_seconds()
         while not self._stop.is_set():
+            if not self._wanted.wait(LOOK):
+                continue
             try:
                 with open_lake(self._settings) as lake:
                     self._sessions[number] = session.own(f"ingest-{number}")

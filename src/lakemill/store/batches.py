@@ -119,6 +119,12 @@ def pending(where: Executor, most: int = LOOKED_AT) -> tuple[Pending, ...]:
     return tuple(Pending(*row) for row in where.execute(QUERIES["pending"].compose(), {"most": most}).fetchall())
 
 
+def any_table(where: Executor) -> bool:
+    """Whether any table takes requests."""
+    row = where.execute(QUERIES["any_table"].compose()).fetchone()
+    return bool(row and row[0])
+
+
 def claim(where: Executor, table_id: int, holder: str, ttl: timedelta) -> Claim | None:
     """Ours for ``ttl``; None when somebody else has it, it must be left alone, or it takes no requests any more."""
     row = where.execute(QUERIES["claim"].compose(), {"table_id": table_id, "holder": holder, "ttl": ttl}).fetchone()

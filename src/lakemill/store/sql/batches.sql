@@ -15,6 +15,10 @@ CROSS JOIN LATERAL (
         WHERE b.table_id = t.table_id AND b.token > t.cursor ORDER BY b.token LIMIT %(most)s) b) p
 WHERE p.requests > 0 ORDER BY p.oldest;
 
+-- name: any_table
+-- whether any table takes requests
+SELECT EXISTS (SELECT FROM lakemill.ingest_tables);
+
 -- name: claim
 -- nobody works on the table: ours, with a new number; no row when somebody does, or it has to be left alone
 UPDATE lakemill.ingest_tables
