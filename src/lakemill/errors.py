@@ -15,6 +15,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
     │   ├── BadBody · BadRecords · RequestTooLarge · IdempotencyConflict · BadToken · TokenOfAnotherLake
     │   └── NoIngestTable · RequestsPending · UnknownLetter
+    │   ├── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
+    │   └── TableGone · TableSuspended
     ├── HistoryError         the past can't be used: read it all again                exit 3
     │   ├── StrictRefused · SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
     │   └── DeleteInDoubt · CatalogInconsistent · DeltaInconsistent
@@ -24,6 +26,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
     │   ├── PublishTimedOut · RefreshTimedOut · Stopped · QueriesQueued · QueryTimedOut
     │   └── Busy · Backlogged · QuotaExceeded · IssuerUnavailable
+    │   └── PublishTimedOut · RefreshTimedOut · Stopped · ConsistencyTimeout
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -330,6 +333,16 @@ class UnknownLetter(UserError):
     default_remedy = "list them with `lakemill letters list`"
 
 
+class TableGone(UserError):
+    code = "TABLE_GONE"
+    default_remedy = "send the records to the table that took its place"
+
+
+class TableSuspended(UserError):
+    code = "TABLE_SUSPENDED"
+    default_remedy = "resume it, or ask without the token"
+
+
 # ---------------------------------------------------------------- history can't be used
 class HistoryError(LakemillError):
     code = "HISTORY_ERROR"
@@ -477,6 +490,16 @@ class Backlogged(UnavailableError):
         super().__init__(message, place=place)
         self.retry_after = retry_after
         """Seconds."""
+
+
+class ConsistencyTimeout(UnavailableError):
+    code = "CONSISTENCY_TIMEOUT"
+    default_remedy = "ask again, or for longer; it is accepted and will become visible"
+
+    def __init__(self, message: str, *, watermark: int) -> None:
+        super().__init__(message)
+        self.watermark = watermark
+        """The last token that every table has passed."""
 
 
 class OutcomeUnknown(LakemillError):

@@ -1,4 +1,4 @@
-"""What tests of ingest share: a lake with an `Ingest` on it, tables that take requests, and ways to send to them."""
+"""What tests of ingest share: a lake with an `Ingest` on it, tables that take requests, ways to send, and Spark."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import lakemill
 from lakemill.core.names import parse_name
 from lakemill.core.receipts import read_token
 from lakemill.lake.tables import parse_columns
@@ -16,7 +17,9 @@ from lakemill.runtime.bodies import Given, parse
 from lakemill.runtime.ingest import Answer, Ingest
 from lakemill.store.ingest import IngestTable, Policy
 from tests.conftest import MakeLake, TestLake, make_lakes
+from tests.ingest.intake import Intake
 
+QUICK = {"service.retry_base": "1ms", "service.retry_cap": "1ms"}
 ORDERS = "id BIGINT NOT NULL, price DECIMAL(10,2), note VARCHAR DEFAULT 'none'"
 
 
@@ -73,3 +76,10 @@ def waiting(ingest: Ingest, table: IngestTable) -> list[Any]:
     query = "SELECT body FROM lakemill.bus WHERE table_id = %s ORDER BY token"
     bodies = ingest.lake.conn.execute(query, (table.table_id,)).fetchall()
     return [json.loads(line)["p"] for (body,) in bodies for line in body.split("\n")]
+
+
+@pytest.fixture
+def intake(make_lake: MakeLake, spark: Any) -> Iterator[Intake]:
+    """A lake that takes requests, and Spark to make rows of them."""
+    with lakemill.open(make_lake(flags=QUICK).settings) as lake:
+        yield Intake(lake)

@@ -60,3 +60,14 @@ def test_the_key_of_a_map_changed_after_its_rows_were_inlined(make_lake: MakeLak
         (inlined,) = plan.inlined_rows
         rows = inlined_table(ours.duck, inlined, plan.table.columns, plan.b).select(["id", "m"]).to_pylist()
         assert rows == stock.execute("FROM t ORDER BY id").to_arrow_table().to_pylist()
+
+
+def test_inlining_switched_on_after_the_table_was_made(make_lake: MakeLake) -> None:
+    """The version of its rows' columns is then not among those of the table."""
+    lake = make_lake(inline=0)
+    with lake.duck() as stock, lakemill.open(lake.settings) as ours:
+        stock.execute("CREATE TABLE t (id INT, m MAP(VARCHAR, INT))")
+        stock.execute("CALL lake.set_option('data_inlining_row_limit', 10)")
+        stock.execute("INSERT INTO t VALUES (1, NULL)")
+        plan = ours.table("t").plan_scan()
+        assert [[row[3] for row in inlined.rows] for inlined in plan.inlined_rows] == [["1"]]

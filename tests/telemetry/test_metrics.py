@@ -67,6 +67,13 @@ def test_what_the_issue_names_is_there() -> None:
         "http_request_duration_seconds": ("route",),
         "auth_failures_total": ("reason",),
         "quota_refusals_total": ("resource",),
+        "ingest_batches_total": ("status",),
+        "ingest_records_total": (),
+        "ingest_letters_total": (),
+        "ingest_batch_seconds": (),
+        "write_to_visible_seconds": (),
+        "ingest_lag_seconds": ("table",),
+        "ingest_pending_records": ("table",),
     }
 
 

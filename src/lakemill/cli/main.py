@@ -23,6 +23,7 @@ from lakemill.cli import (
     api,
     attach,
     changes,
+    coordinator,
     create,
     demo,
     describe,
@@ -73,6 +74,7 @@ _LAKE = (init, doctor, attach, sql, tables, snapshots, changes, ingest)
 _DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, verify, point)
 _CHANGE = (alter, suspend, resume, drop)
 _SERVICE = (serve, api, scheduler, worker, stop)
+_SERVICE = (serve, scheduler, worker, coordinator, stop)
 for module in (*_LAKE, *_DYNAMIC, *_CHANGE, demo, *_SERVICE):
     name = module.__name__.rpartition(".")[2].rstrip("_")
     commands.command(name=name, help=taught(module.command))(module.command)

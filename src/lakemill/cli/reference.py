@@ -323,6 +323,8 @@ MEANINGS: Mapping[str, str] = {
     "NO_INGEST_TABLE": "The table is there, but takes no requests.",
     "REQUESTS_PENDING": "Requests were accepted that are not yet visible, and would be lost.",
     "UNKNOWN_LETTER": "No dead letter has this id.",
+    "TABLE_GONE": "A table was dropped or replaced after requests for it had been accepted: they are dead letters.",
+    "TABLE_SUSPENDED": "A dynamic table that has not seen the token yet is suspended, or one that it reads.",
     "STRICT_REFUSED": "The dynamic table would have to be loaded anew, which STRICT forbids.",
     "SNAPSHOT_GONE": "The snapshot was there once, and was expired.",
     "TABLE_REPLACED": "The name belongs to another table now, so that there is no delta between the two.",
@@ -353,6 +355,7 @@ MEANINGS: Mapping[str, str] = {
     "QUOTA_EXCEEDED": "A key or tenant is over its quota; `Retry-After` says for how long.",
     "ISSUER_UNAVAILABLE": "The keys of the issuer of JWTs could not be fetched.",
     "BACKLOGGED": "More is waiting to become visible than the settings allow, or the queue of requests is full.",
+    "CONSISTENCY_TIMEOUT": "A token did not become visible within the time that was given.",
     "OUTCOME_UNKNOWN": "The connection broke at COMMIT; it may or may not have happened.",
     "INTERNAL_ERROR": "A mistake of Lakemill's own.",
 }

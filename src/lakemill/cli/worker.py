@@ -19,14 +19,21 @@ def command(
 ) -> None:
     """Do what the scheduler finds due. Any number may run, each with a Spark session of its own.
 
+    With `ingest` it makes requests visible too, as `lakemill coordinator` does.
+
     On SIGTERM it takes no more work, finishes what it is at within service.stop_grace, and hands the rest back.
 
         lakemill worker --name w1 --slots 4
         lakemill worker --kinds upkeep --port 0
     """
+    from lakemill.runtime.coordinator import Coordinator
     from lakemill.runtime.service import Service
     from lakemill.runtime.worker import Worker
+    from lakemill.store.work import Kind
 
     settings = given(context).settings()
-    worker = Worker(settings, name, slots, serving.kinds_of(kinds))
-    serving.run(settings, Service(settings, worker=worker), port)
+    wanted = serving.kinds_of(kinds)
+    own = tuple(kind for kind in wanted if kind is not Kind.INGEST)
+    worker = Worker(settings, name, slots, own) if own else None
+    coordinator = Coordinator(settings) if Kind.INGEST in wanted else None
+    serving.run(settings, Service(settings, worker=worker, coordinator=coordinator), port)

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakemill.errors import ClaimLost, LakemillError
-from lakemill.store import claims, db, definitions, work
+from lakemill.store import batches, claims, db, definitions, work
 from lakemill.store.definitions import DynamicTable
 from lakemill.telemetry.log import log
 
@@ -57,7 +57,7 @@ def _wait(lake: Lake, table: DynamicTable) -> claims.Claim:
     while (held := claims.claim(lake.conn, table.id, holder(), expiry)) is None:
         definitions.by_id(lake.conn, table.id)  # one that was dropped is not waited for
         other = claims.holder_of(lake.conn, table.id)
-        if other is not None and _is_dead(other[0]):
+        if other is not None and is_dead(other[0]):
             claims.take_away(lake.conn, table.id, other[0])
             continue
         waited = time.monotonic() - begun
@@ -73,16 +73,19 @@ def _wait(lake: Lake, table: DynamicTable) -> claims.Claim:
 
 
 def free_the_dead(conn: db.Connection) -> None:
-    """What processes of this machine held that are no more is free at once, claims and work."""
+    """What processes of this machine held that are no more is free at once: claims, work, tables with requests."""
     for dynamic_id, name in claims.held(conn):
-        if _is_dead(name):
+        if is_dead(name):
             claims.take_away(conn, dynamic_id, name)
     for name in work.holders(conn):
-        if _is_dead(f"{name}:"):
+        if is_dead(f"{name}:"):
             work.leave(conn, name)
+    for table_id, name in batches.held(conn):
+        if is_dead(name):
+            batches.take_away(conn, table_id, name)
 
 
-def _is_dead(name: str) -> bool:
+def is_dead(name: str) -> bool:
     """Whether a holder was a process of this machine that is no more; its publish would be refused in any case."""
     host, _, process = name.rpartition(":")[0].rpartition(":")
     if host != socket.gethostname() or not process.isdigit():

@@ -1,4 +1,4 @@
-"""A process of the service: a scheduler, a worker, or both, until it is told to stop.
+"""A process of the service: a scheduler, a worker, a coordinator, or some of them, until it is told to stop.
 
 Each part is a thread that goes on by itself through every failure; here they are started, watched and ended.
 """
@@ -10,6 +10,7 @@ from contextlib import closing
 from threading import Event, Thread
 
 from lakemill.errors import LakemillError
+from lakemill.runtime.coordinator import Coordinator
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.scheduler import Scheduler
 from lakemill.runtime.worker import Worker
@@ -23,13 +24,22 @@ LATEST = 5.0
 
 
 class Service:
-    def __init__(self, settings: Settings, *, scheduler: Scheduler | None = None, worker: Worker | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        scheduler: Scheduler | None = None,
+        worker: Worker | None = None,
+        coordinator: Coordinator | None = None,
+    ) -> None:
         self._settings = settings
-        self._parts: dict[str, Scheduler | Worker] = {}
+        self._parts: dict[str, Scheduler | Worker | Coordinator] = {}
         if scheduler is not None:
             self._parts["scheduler"] = scheduler
         if worker is not None:
             self._parts["worker"] = worker
+        if coordinator is not None:
+            self._parts["coordinator"] = coordinator
         self._threads: list[Thread] = []
 
     def start(self, stop: Event) -> None:

@@ -206,7 +206,7 @@ def merge(
             diff_frame = merge_diff(current, source, state.table.columns, on, matched, unmatched)
             with diff_of(attempt, diff_frame) as diff:
                 updates = deletes(attempt, diff.where(f"{OPERATION} <> '{INSERT}'"))
-                updates += _changed_rows(attempt, diff)
+                updates += changed_rows(attempt, diff)
             told = message or f"merge into {state.table.full_name}"
             return attempt.publish(updates, Purpose.CHANGE, state.snapshot.id, told, more)
 
@@ -219,16 +219,22 @@ def _check(message: str | None) -> None:
         raise BadArgument("the message has a NUL, which PostgreSQL can't keep", place="message", remedy="leave it out")
 
 
-def _changed_rows(attempt: Writing, diff: DataFrame) -> list[Update]:
-    """New versions of updated rows, which keep their row ids, apart from inserted ones, which get new ones."""
+def changed_rows(attempt: Writing, diff: DataFrame, operations: Collection[str] = (UPDATE, INSERT)) -> list[Update]:
+    """New versions of updated rows, which keep their row ids, apart from inserted ones, which get new ones.
+
+    ``operations`` are those that the diff may have: nothing is computed for others.
+    """
     table_id = attempt.state.table.id
     extra = [OPERATION, FILE_ID, POSITION]
-    if attempt.state.target.mapping is not None:
+    files: tuple[NewFile, ...] = ()
+    if attempt.state.target.mapping is not None and operations:
         # Files read by names can't carry row ids: the updated rows get new ones.
         files = attempt.files(diff.where(f"{OPERATION} <> '{DELETE}'").drop(*extra, ROW_ID))
     else:
-        updated = attempt.files(diff.where(f"{OPERATION} = '{UPDATE}'").drop(*extra), row_ids=ROW_ID)
-        files = updated + attempt.files(diff.where(f"{OPERATION} = '{INSERT}'").drop(*extra, ROW_ID))
+        if UPDATE in operations:
+            files += attempt.files(diff.where(f"{OPERATION} = '{UPDATE}'").drop(*extra), row_ids=ROW_ID)
+        if INSERT in operations:
+            files += attempt.files(diff.where(f"{OPERATION} = '{INSERT}'").drop(*extra, ROW_ID))
     return [AddFiles(table_id, files)] if files else []
 
 

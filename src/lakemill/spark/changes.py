@@ -1,6 +1,6 @@
-"""What a merge changes, as one DataFrame that is computed once.
+"""What a merge, or a batch of writes by key, changes, as one DataFrame that is computed once.
 
-The diff of a merge holds, per changed row, the operation, the place of the row that goes (file id, position, row id)
+The diff holds, per changed row, the operation, the place of the row that goes (file id, position, row id)
 and the values of the row that comes. ``stage_diff`` writes it to a scratch folder; deletes, updates and inserts all
 derive from that file, never from a second evaluation (traps 11).
 """
@@ -13,7 +13,7 @@ from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column as Expr
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  (everybody's name for it)
 from pyspark.sql import types as t
 
@@ -28,6 +28,8 @@ from lakemill.spark.positions import FILE_ID, POSITION
 
 OPERATION = "__operation"
 UPDATE, INSERT, DELETE = "update", "insert", "delete"
+GONE = "__lakemill_gone"
+"""Whether a write of a batch takes the row away."""
 _TWICE = "LAKEMILL_KEY_TWICE"
 
 
@@ -65,10 +67,39 @@ def merge_diff(
     return joined.select(checked.alias(OPERATION), *place, *values).where(F.col(OPERATION).isNotNull())
 
 
+def keyed_diff(current: DataFrame, writes: DataFrame, columns: Sequence[Column], key: Sequence[str]) -> DataFrame:
+    """Changed rows of a batch: ``writes`` has the columns as ``n0``, ``n1`` … in shown form, one row a key, and whether
+    the row goes (GONE). A key that the table has twice, by another's doing, has one row afterwards, or none.
+    """
+    keys = [i for i, column in enumerate(columns) if column.name.lower() in {name.lower() for name in key}]
+    place = [ROW_ID, FILE_ID, POSITION]
+    kept = [F.col(quote_spark(c.name)).alias(f"o{i}") for i, c in enumerate(columns)]
+    same_key = reduce(lambda a, b: a & b, (F.col(f"o{i}") == F.col(f"n{i}") for i in keys))
+    # the table, which may be large, is read once and not moved: only rows of these keys go on
+    wanted = F.broadcast(writes.select(*(f"n{i}" for i in keys)))
+    old = current.select(*kept, *place, F.lit(True).alias("__old")).join(wanted, same_key, "left_semi")
+    first = Window.partitionBy(*(f"n{i}" for i in keys)).orderBy(FILE_ID, POSITION)
+    joined = writes.join(old, same_key, "left").withColumn("__nth", F.row_number().over(first))
+    equal = reduce(
+        lambda a, b: a & b,
+        (comparable(F.col(f"o{i}"), c).eqNullSafe(comparable(F.col(f"n{i}"), c)) for i, c in enumerate(columns)),
+    )
+    found, gone = F.col("__old").isNotNull(), F.col(GONE)
+    operation = (
+        F.when(found & (gone | (F.col("__nth") > 1)), DELETE).when(found & ~equal, UPDATE).when(~found & ~gone, INSERT)
+    )
+    values = [F.col(f"n{i}").alias(column.name) for i, column in enumerate(columns)]
+    return joined.select(operation.alias(OPERATION), *place, *values).where(F.col(OPERATION).isNotNull())
+
+
+def counted(frame: DataFrame, counts: Observation) -> DataFrame:
+    """The diff, which tells how many rows of each operation it has when it is computed."""
+    each = (F.count(F.when(F.col(OPERATION) == name, 1)).alias(name) for name in (INSERT, UPDATE, DELETE))
+    return frame.observe(counts, *each)
+
+
 def _times(frame: DataFrame, keys: Sequence[str]) -> Expr:
     """How often a row's key occurs in the source; NULL keys match nothing and may repeat."""
-    from pyspark.sql import Window
-
     no_null = reduce(lambda a, b: a & b, (F.col(key).isNotNull() for key in keys))
     return F.when(no_null, F.count(F.lit(1)).over(Window.partitionBy(*keys))).otherwise(F.lit(1))
 

@@ -146,6 +146,25 @@ METRICS: tuple[Metric, ...] = (
         ("resource",),
         from_start=(("requests",), ("rows",), ("bytes",), ("queries",)),
     ),
+    Metric(
+        "ingest_batches_total",
+        Counter,
+        "Batches of requests, by what they came to: published, unchanged (nothing became another row) or failed.",
+        ("status",),
+        from_start=(("published",), ("unchanged",), ("failed",)),
+    ),
+    Metric("ingest_records_total", Counter, "Records of requests that were passed: visible, or dead letters."),
+    Metric("ingest_letters_total", Counter, "Those of them that became dead letters when their batch was made."),
+    Metric("ingest_batch_seconds", Histogram, "How long batches took, from their claim to their commit.", (), _SECONDS),
+    Metric(
+        "write_to_visible_seconds",
+        Histogram,
+        "From the acceptance of the first request of a batch until it was visible.",
+        (),
+        _SECONDS,
+    ),
+    Metric("ingest_lag_seconds", Gauge, "Age of the oldest request of a table that is not passed yet.", ("table",)),
+    Metric("ingest_pending_records", Gauge, "Records of a table that wait, as far as they were counted.", ("table",)),
 )
 
 
@@ -240,7 +259,26 @@ def count_quota(resource: str) -> None:
     _count("quota_refusals_total", resource)
 
 
+def observe_batch(published: bool, records: int, letters: int, seconds: float, waited: float) -> None:
+    """A batch of requests that was passed."""
+    count_batch("published" if published else "unchanged")
+    _count("ingest_records_total", amount=records)
+    _count("ingest_letters_total", amount=letters)
+    _observe("ingest_batch_seconds", seconds)
+    _observe("write_to_visible_seconds", waited)
+
+
+def count_batch(status: str) -> None:
+    _count("ingest_batches_total", status)
+
+
 # ---------------------------------------------------------------- what a scheduler sees of all
+def set_pending(lags: Mapping[str, float], records: Mapping[str, int]) -> None:
+    """Of every table for which requests wait: the age of the oldest, and how many records; others disappear."""
+    _replace("ingest_lag_seconds", lags)
+    _replace("ingest_pending_records", records)
+
+
 def set_lags(lags: Mapping[str, tuple[float, float | None]]) -> None:
     """Of every dynamic table: lag and target in seconds, None where nobody asks for one; others disappear.
 

@@ -142,9 +142,11 @@ SELECT column_id, source_name, target_field_id, parent_column, is_partition
 FROM ducklake_name_mapping WHERE mapping_id = %(mapping)s ORDER BY column_id;
 
 -- name: inlined_tables
--- where rows of a table live in the catalog, and since when with the columns of each
-SELECT i.table_name, (SELECT min(v.begin_snapshot) FROM ducklake_schema_versions v
-                      WHERE v.table_id = i.table_id AND v.schema_version = i.schema_version)
+-- where rows of a table live in the catalog, and since when with the columns of each. Where inlining was switched on after
+-- the table was made, the version is one in which the table did not change, and is not listed: the last one before it holds
+SELECT i.table_name, (SELECT v.begin_snapshot FROM ducklake_schema_versions v
+                      WHERE v.table_id = i.table_id AND v.schema_version <= i.schema_version
+                      ORDER BY v.schema_version DESC, v.begin_snapshot LIMIT 1)
 FROM ducklake_inlined_data_tables i WHERE i.table_id = %(table)s ORDER BY i.schema_version;
 
 -- name: inlined_rows

@@ -1,0 +1,200 @@
+"""The coordinator: looks what waits in the bus, and lets its slots make batches of it.
+
+A table is due when its oldest request has waited for ``ingest.interval``, or much waits. It looks when somebody accepts
+a request, when a batch is passed, and once a second. Any number may run: a table is claimed for one batch, by one of
+them. It holds nothing that another could not read anew, so that it may be killed at any line; what a batch is,
+``materialise`` knows.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, suppress
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from lakemill.errors import EngineLost, LakemillError
+from lakemill.runtime.claiming import free_the_dead
+from lakemill.runtime.materialise import materialise, warm
+from lakemill.runtime.open import open as open_lake
+from lakemill.spark import session
+from lakemill.store import batches, db, work
+from lakemill.store.batches import Pending
+from lakemill.telemetry import metrics
+from lakemill.telemetry.log import failed, log
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lakemill.ingest_settings import IngestSettings
+    from lakemill.runtime.open import Lake
+from lakemill.settings import Settings
+
+LOOK = 1.0
+"""Seconds between looks where nobody tells of anything."""
+SETTLE = 0.03
+"""Seconds at least between two looks: requests come in bursts."""
+MEASURE = 5.0
+TIDY = 60.0
+
+
+def is_due(one: Pending, ingest: IngestSettings) -> bool:
+    """Whether a batch of it is worth beginning; nobody else must have it."""
+    if one.pause > 0 or one.held > 0:
+        return False
+    many = one.records >= ingest.batch_records or one.bytes >= ingest.batch_bytes
+    return many or one.requests >= ingest.batch_requests or one.age >= ingest.interval.total_seconds()
+
+
+def patience(found: Sequence[Pending], ingest: IngestSettings) -> float:
+    """Seconds until one of these is due, as far as is known now."""
+    due = (max(one.pause, one.held, ingest.interval.total_seconds() - one.age) for one in found)
+    return max(SETTLE, min(LOOK, *due, LOOK))
+
+
+class Coordinator:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._todo: SimpleQueue[int] = SimpleQueue()
+        self._doing: set[int] = set()
+        """Tables that a slot has, or will have next."""
+        self._sessions: dict[int, session.Own] = {}
+        self._lost = Event()
+        """Spark must be started anew, once nobody is at work."""
+        self._wanted = Event()
+        """Some table takes requests: until then there is no need of Spark."""
+        self._measured = self._tidied = self._freed = 0.0
+        self._stop = Event()
+        self.ready = False
+
+    # ------------------------------------------------------------ life
+    def run(self, stop: Event) -> None:
+        """Until it is told to stop; then what was begun may end, for a while, and the rest is left to others."""
+        self._stop = stop
+        threads = [
+            Thread(target=self._slot, args=(number,), name=f"lakemill-ingest-{number}", daemon=True)
+            for number in range(self._settings.ingest.slots)
+        ]
+        for thread in threads:
+            thread.start()
+        pause = self._settings.service.retry_base.total_seconds()
+        while not stop.is_set():
+            try:
+                with open_lake(self._settings) as lake, closing(db.connect(lake.dsn)) as heard:
+                    self._look_on(lake, heard)
+            except db.LOST as error:
+                failed("coordinate", db.unavailable(error))
+            except Exception as error:  # whatever it is, the next look is tried
+                failed("coordinate", error)
+            metrics.set_pending({}, {})  # what it saw last would stay for ever
+            stop.wait(pause)
+        self._end(threads)
+
+    def _end(self, threads: list[Thread]) -> None:
+        deadline = time.monotonic() + self._settings.service.stop_grace.total_seconds()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for own in list(self._sessions.values()):
+            own.interrupt()  # the batch fails, and is left to others
+        for thread in threads:
+            thread.join(1.0)
+        log().info("stopped", left=sorted(self._doing))
+
+    # ------------------------------------------------------------ looking
+    def _look_on(self, lake: Lake, heard: db.Connection) -> None:
+        ingest = self._settings.ingest
+        log().info("coordinating", slots=ingest.slots, lake=lake.settings.data_path)
+        with work.listening(heard, batches.ACCEPTED, batches.PASSED):
+            while not self._stop.is_set():
+                if not self._wanted.is_set() and not batches.any_table(lake.conn):
+                    self.ready = True
+                    work.wait(heard, LOOK)
+                    continue
+                self._wanted.set()
+                found = batches.pending(lake.conn)
+                others = [one for one in found if one.table_id not in self._doing]
+                for one in others:
+                    if len(self._doing) < ingest.slots and is_due(one, ingest) and not self._lost.is_set():
+                        self._doing.add(one.table_id)
+                        self._todo.put(one.table_id)
+                self._tend(lake, found)
+                waiting = [one for one in others if one.table_id not in self._doing]
+                full = len(self._doing) >= ingest.slots
+                work.wait(heard, LOOK if full else patience(waiting, ingest))
+                self._stop.wait(SETTLE)
+
+    def _tend(self, lake: Lake, found: Sequence[Pending]) -> None:
+        """What has to be done now and then, beside the batches."""
+        now = time.monotonic()
+        if self._lost.is_set() and not self._doing:
+            log().info("starting Spark anew")
+            session.recycle()
+            self._lost.clear()
+        if any(one.held for one in found if one.table_id not in self._doing) and now - self._freed > LOOK:
+            self._freed = now
+            free_the_dead(lake.conn)
+        if now - self._measured > MEASURE:
+            self._measured = now
+            _measure(lake, found)
+        if now - self._tidied > TIDY:
+            self._tidied = now
+            _tidy(lake)
+
+    # ------------------------------------------------------------ one slot
+    def _slot(self, number: int) -> None:
+        pause = self._settings.service.retry_base.total_seconds()
+        while not self._stop.is_set():
+            if not self._wanted.wait(LOOK):
+                continue
+            try:
+                with open_lake(self._settings) as lake:
+                    self._sessions[number] = session.own(f"ingest-{number}")
+                    self._sessions[number].tag = f"lakemill-ingest-{number}"
+                    warm(lake)
+                    self.ready = True
+                    self._pass_all(lake)
+            except db.LOST as error:
+                failed("ingest", db.unavailable(error))
+            except EngineLost as error:
+                failed("ingest", error)
+                self._lost.set()
+            except Exception as error:  # whatever it is, the next batch is tried
+                failed("ingest", error)
+            self._stop.wait(pause)
+
+    def _pass_all(self, lake: Lake) -> None:
+        while not self._stop.is_set():
+            try:
+                table_id = self._todo.get(timeout=LOOK)
+            except Empty:
+                continue
+            try:
+                materialise(lake, table_id, self._stop.is_set)
+            finally:
+                self._doing.discard(table_id)
+
+
+def _measure(lake: Lake, found: Sequence[Pending]) -> None:
+    names: dict[int, str] = {}
+    with lake.catalog() as catalog:
+        head = catalog.head().id
+        for one in found:
+            table = catalog.table_by_id(one.table_id, head)
+            names[one.table_id] = f"table {one.table_id}" if table is None else table.full_name
+    metrics.set_pending(
+        {names[one.table_id]: one.age for one in found}, {names[one.table_id]: one.records for one in found}
+    )
+
+
+def _tidy(lake: Lake) -> None:
+    """Requests that are passed go, and old parts of the ledger; any coordinator may do it."""
+    most = 20_000
+    while batches.remove_passed(lake.conn, most) >= most:
+        pass
+    batches.forget(lake.conn, lake.settings.ingest.ledger)
+    with lake.conn.transaction():
+        batches.raise_watermark(lake.conn)
+    with suppress(LakemillError):
+        if gone := batches.requeue_expired(lake.conn):
+            log().warning("their coordinator was silent for too long: others go on with these tables", tables=gone)

@@ -1,0 +1,214 @@
+"""One batch of one table, with Spark: appends, writes by key, changed columns, letters, others; DuckDB judges."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from lakemill.errors import WrongType
+from lakemill.runtime import materialise as module
+from lakemill.runtime.materialise import materialise
+from lakemill.spark import bus
+from lakemill.store import batches
+from tests.ingest.intake import Intake
+from tests.ingest.requests import Record, put, record
+
+
+def ledger(intake: Intake) -> list[tuple[Any, ...]]:
+    return intake.rows("SELECT first, token, snapshot_id, records, letters FROM lakemill.batches ORDER BY token")
+
+
+def test_requests_become_one_snapshot_with_cursor_ledger_and_watermark(intake: Intake) -> None:
+    table_id = intake.table("t", "k INTEGER, s VARCHAR")
+    other = intake.table("u", "k INTEGER", by="k")
+    assert materialise(intake.lake, table_id) is None
+    intake.send("t", record("i", k=1, s="a"), record("i", k=2))
+    intake.send("u", record("i", k=1), record("i", k=2), record("i", k=1))
+    intake.send("t", record("i", k=3, s="ß"))
+    passed = intake.make("t")
+    assert (passed.first, passed.upto, passed.requests, passed.inserted) == (1, 3, 2, 3)
+    assert intake.stock("FROM t ORDER BY k") == [(1, "a"), (2, None), (3, "ß")]
+    assert ledger(intake) == [(1, 3, passed.snapshot_id, 3, 0)]
+    assert batches.watermark(intake.lake.conn) == (1, 3)
+    assert batches.not_passed(intake.lake.conn, 3) == (other,)
+    assert batches.not_passed(intake.lake.conn, 1) == ()
+    extra = intake.rows("SELECT commit_extra_info FROM ducklake_snapshot_changes ORDER BY snapshot_id DESC LIMIT 1")
+    assert '"tokens": [1, 3]' in extra[0][0]
+    intake.make("u")  # partitioned
+    assert intake.stock("SELECT k, count(*) FROM u GROUP BY k ORDER BY k") == [(1, 2), (2, 1)]
+    assert batches.watermark(intake.lake.conn) == (3, 3)
+    assert materialise(intake.lake, table_id) is None
+    assert intake.rows("SELECT holder FROM lakemill.ingest_tables WHERE holder IS NOT NULL") == []
+
+
+def test_writes_by_key_are_those_of_a_dictionary(intake: Intake) -> None:
+    """Random batches against a model; stock DuckDB changes the table between them, and keeps inlined rows there."""
+    chance = random.Random(7)
+    intake.table("t", "k INTEGER, g VARCHAR, v DOUBLE, m MAP(VARCHAR, INTEGER)", key=["k", "g"])
+    intake.lake.sql("CALL lake.set_option('data_inlining_row_limit', 10)")
+    model: dict[tuple[int, str], tuple[float | None, str | None]] = {}
+    for number in range(4):
+        for _ in range(3):
+            sent: list[Record] = []
+            for _ in range(chance.randrange(1, 8)):
+                key = (chance.randrange(6), chance.choice("ab"))
+                if chance.random() < 0.3:
+                    sent.append(record("d", k=key[0], g=key[1]))
+                    model.pop(key, None)
+                else:
+                    v = chance.choice([None, 0.5, 1.5])
+                    sent.append(record(chance.choice("iu"), k=key[0], g=key[1], v=v, m=[{"key": "x", "value": number}]))
+                    model[key] = (v, f"{{x={number}}}")
+            intake.send("t", *sent)
+        intake.make("t")
+        assert {(k, g): (v, m) for k, g, v, m in intake.stock("SELECT k, g, v, CAST(m AS VARCHAR) FROM t")} == model
+        assert intake.stock("SELECT count(*) - count(DISTINCT (k, g)) FROM t") == [(0,)]
+        if number == 1:  # another one of a key that is there, and one that is not
+            intake.lake.sql("INSERT INTO t VALUES (0, 'a', 9, NULL), (100, 'a', 9, NULL)")
+            model[100, "a"] = (9.0, None)
+            intake.send("t", record("u", k=0, g="a", v=3))
+            model[0, "a"] = (3.0, None)
+
+
+def test_rows_that_are_so_already_are_left_alone(intake: Intake) -> None:
+    intake.table("t", "k UUID, v VARCHAR", key=["k"])
+    k = "00000000-0000-4000-8000-00000000000a"
+    intake.send("t", record("u", k=k, v="x"))
+    first = intake.make("t")
+    ids = intake.stock("SELECT rowid FROM t")
+    intake.send("t", record("d", k=k), record("u", k=k.upper(), v="x"))
+    intake.send("t", record("d", k="00000000-0000-4000-8000-00000000000b"))
+    passed = intake.make("t")
+    assert (passed.snapshot_id, passed.inserted, passed.updated, passed.deleted) == (None, 0, 0, 0)
+    assert [row[2] for row in ledger(intake)] == [first.snapshot_id, None]
+    intake.send("t", record("u", k=k, v="y"))
+    assert intake.make("t").updated == 1
+    assert intake.stock("SELECT rowid FROM t") == ids
+
+
+def test_records_that_were_accepted_for_other_columns(intake: Intake) -> None:
+    intake.table("t", "k INTEGER, gone VARCHAR, old VARCHAR, n TINYINT, s STRUCT(a INTEGER, b INTEGER)")
+    intake.table("d", "k INTEGER, gone VARCHAR", policy="drop_field")
+    before, dropping = intake.columns("t"), intake.columns("d")
+    for change in (
+        "ALTER TABLE t DROP COLUMN gone",
+        "ALTER TABLE t RENAME COLUMN old TO new",
+        "ALTER TABLE t ALTER n TYPE INTEGER",
+        "ALTER TABLE t ADD COLUMN x INTEGER DEFAULT 5",
+        "ALTER TABLE t DROP COLUMN s.b",
+        "ALTER TABLE d DROP COLUMN gone",
+    ):
+        intake.lake.sql(change)
+    token = intake.send(
+        "t",
+        record("i", k=1, old="kept", n=127, s={"a": 1}),
+        record("i", k=2, gone="x"),
+        record("i", k=3, s={"a": 1, "b": 2}),
+        record("i", k=4, new="n", x=None),
+        columns=before,
+    )
+    intake.send("d", record("i", k=1, gone="x"), columns=dropping)
+    assert intake.make("t").letters == 2
+    assert intake.stock("SELECT k, new, n, x, s.a FROM t ORDER BY k") == [
+        (1, "kept", 127, 5, 1),
+        (4, "n", None, None, None),
+    ]
+    assert [letter[:4] for letter in intake.letters()] == [
+        (token, 1, "UNKNOWN_COLUMN", "gone"),
+        (token, 2, "UNKNOWN_COLUMN", "s.b"),
+    ]
+    intake.make("d")
+    assert intake.stock("FROM d") == [(1,)]
+
+
+def test_a_value_that_must_be_there(intake: Intake) -> None:
+    intake.table("t", "k INTEGER, v INTEGER NOT NULL", key=["k"])
+    token = intake.send(
+        "t",
+        record("u", k=1, v=1),
+        record("u", k=2, v=None),
+        record("u", v=3),
+        record("d", k=1),
+        record("x", k=5, v=5),
+        record("d"),
+    )
+    intake.make("t")
+    assert intake.stock("FROM t") == []
+    assert [letter[:4] for letter in intake.letters()] == [
+        (token, 1, "NO_VALUE", "v"),
+        (token, 2, "NO_VALUE", "k"),
+        (token, 4, "BAD_RECORD", "o"),
+        (token, 5, "NO_VALUE", "k"),
+    ]
+
+
+def test_what_nobody_foresaw_is_found_by_halves(intake: Intake) -> None:
+    """Keys of a map that are the same only as numbers: tried a few times, then looked for."""
+    table_id = intake.table("t", "k INTEGER, m MAP(INTEGER, INTEGER)")
+    bad = [{"key": "1", "value": 1}, {"key": "01", "value": 2}]
+    for number in range(2):
+        intake.send("t", *(record("i", k=10 * number + i, m=bad if (number, i) == (1, 1) else []) for i in range(3)))
+    for attempt in (1, 2):
+        assert materialise(intake.lake, table_id) is None
+        found = intake.rows("SELECT attempts, cursor, reason FROM lakemill.ingest_tables")[0]
+        assert found[:2] == (attempt, 0)
+        assert "DUPLICATED_MAP_KEY" in found[2] or "WRONG_TYPE" in found[2]
+        assert batches.watermark(intake.lake.conn)[0] == 0
+    passed = intake.make("t")
+    assert (passed.inserted, passed.letters) == (5, 1)
+    assert [letter[:3] for letter in intake.letters()] == [(2, 1, "WRONG_TYPE")]
+    assert intake.rows("SELECT attempts, reason FROM lakemill.ingest_tables") == [(0, "")]
+
+
+def test_a_table_that_is_gone_leaves_letters(intake: Intake) -> None:
+    table_id = intake.table("t", "k INTEGER")
+    intake.send("t", record("i", k=1), record("i", k=2))
+    intake.lake.sql("DROP TABLE t")
+    intake.lake.sql("CREATE TABLE t (k INTEGER)")
+    passed = materialise(intake.lake, table_id)
+    assert passed is not None
+    assert passed.letters == 2
+    assert [letter[:3] for letter in intake.letters()] == [(1, 0, "TABLE_GONE"), (1, 1, "TABLE_GONE")]
+    assert batches.watermark(intake.lake.conn) == (1, 1)
+
+
+@pytest.mark.parametrize("key", [(), ("k",)])
+def test_others_write_and_alter_meanwhile(
+    intake: Intake, key: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between Spark's work and the publish: an append stands, what was compared with the table is planned again."""
+    intake.table("t", "k INTEGER, v INTEGER", key=key)
+    intake.lake.sql("INSERT INTO t VALUES (1, 1)")
+    intake.send("t", record("i", k=1, v=10), record("i", k=2, v=20))
+    publish, met = module._publish, []
+
+    def disturbed(*words: Any) -> Any:
+        if not met:
+            met.append(True)
+            intake.lake.sql("UPDATE t SET v = 5")
+            if not key:
+                intake.lake.sql("ALTER TABLE t ADD COLUMN w INTEGER")
+        return publish(*words)
+
+    monkeypatch.setattr(module, "_publish", disturbed)
+    intake.make("t")
+    found = intake.stock("SELECT k, v FROM t ORDER BY k, v")
+    assert found == ([(1, 10), (2, 20)] if key else [(1, 5), (1, 10), (2, 20)])
+
+
+def test_large_batches_are_cut_and_read_by_several_tasks(intake: Intake) -> None:
+    table_id = intake.table("t", "k INTEGER, s VARCHAR")
+    lines = [[f'{{"o":"i","p":{{"k":{100 * r + i},"s":"{"x" * 50}"}}}}' for i in range(100)] for r in range(30)]
+    put(intake.lake.conn, table_id, lines)
+    held = batches.claim(intake.lake.conn, table_id, "me", intake.lake.settings.ingest.claim_expiry)
+    assert held is not None
+    batch = batches.read(intake.lake.conn, held, batches.Limits(25, 10**6, 10**6, 40_000))
+    assert batch is not None
+    assert (batch.upto, batch.records) == (25, 2500)
+    assert len(batch.parts) > 3
+    layout = bus.Layout(intake.columns("t"), checked=True)
+    frame = bus.requests(intake.lake.spark, intake.lake.dsn, table_id, batch.parts)
+    assert bus.sound(bus.judged(frame, layout), layout).selectExpr("sum(k)").collect()[0][0] == sum(range(2500))
+    assert not isinstance(bus.refusal(bus.sound(bus.judged(frame, layout), layout), layout, 1, 25, 0, 99), WrongType)
