@@ -7,7 +7,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── UserError            never retried: somebody must change something            exit 2
     │   ├── BadSettings · BadArgument · UnknownTable · UnknownColumn · UnknownSnapshot · SqlFailed
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
-    │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
+    │   ├── UnknownProfile · NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
     │   └── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
     ├── HistoryError         the past can't be used: read it all again                exit 3
@@ -118,6 +118,11 @@ class UpstreamFailed(UserError):
 class UnknownDynamicTable(UserError):
     code = "UNKNOWN_DYNAMIC_TABLE"
     default_remedy = "list them with SHOW DYNAMIC TABLES"
+
+
+class UnknownProfile(UserError):
+    code = "UNKNOWN_PROFILE"
+    default_remedy = "define it in the settings as [spark.profiles.NAME], or name another as SPARK_PROFILE"
 
 
 class TableExists(UserError):

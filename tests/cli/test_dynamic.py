@@ -126,6 +126,7 @@ def test_create_keeps_what_was_done_before_a_mistake(lakemill: Lakemill, orders:
         (("create", declared("x", "FROM orders", "PARTITION BY (nix)")), "BAD_STATEMENT", "column 48: ", "id, cust"),
         (("create", declared("x", "FROM orders", "PARTITION BY (id + 1)")), "BAD_STATEMENT", "id + 1 is no", "bucket"),
         (("create", declared("x", "FROM orders", "PARTITION BY (year(id))")), "BAD_STATEMENT", "INTEGER", "cast it"),
+        (("create", declared("x", "FROM orders", "SPARK_PROFILE = 'wide'")), "UNKNOWN_PROFILE", "column 48: ", "wide"),
         (("create", declared("x", "SELECT median(id) AS s FROM orders", "REFRESH_MODE = INCREMENTAL")),
          "NOT_INCREMENTAL", "no key", "group it"),
         (("describe", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
@@ -230,6 +231,7 @@ def test_validate_points_at_the_place(
         (declared("nix.x", "SELECT id FROM orders"), "name", "UNKNOWN_TABLE", False),
         (declared("_lakemill.x", "SELECT id FROM orders"), "name", "BAD_STATEMENT", False),
         (declared("x", "SELECT id FROM orders", "PARTITION BY (cust)"), "properties", "BAD_STATEMENT", True),
+        (declared("x", "SELECT id FROM orders", "SPARK_PROFILE = 'nix'"), "properties", "UNKNOWN_PROFILE", True),
         (declared("x", "SELECT nix FROM orders"), "types", "SQL_FAILED", True),
         (declared("x", "SELECT id, id FROM orders"), "types", "BAD_STATEMENT", True),
         (declared("x", "SELECT count(DISTINCT cust) AS n FROM orders", "REFRESH_MODE = INCREMENTAL"),
@@ -332,6 +334,9 @@ def test_alter(lakemill: Lakemill, chain: TestLake) -> None:
     assert [one["name"] for one in lakemill(chain, "describe", "other", "--format", "json").json["sources"]] == [
         "main.bigger"
     ]
+    ran = lakemill(chain, "sql", "ALTER DYNAMIC TABLE other SET SPARK_PROFILE = 'bach'")
+    ran.failed("UNKNOWN_PROFILE", 2, about="line 1, column 1: ", remedy="write 'batch'")
+    ok(lakemill(chain, "alter", "other", "--set", "SPARK_PROFILE='batch'"))
     ran = ok(lakemill(chain, "sql", "ALTER DYNAMIC TABLE IF EXISTS nix SET PRIORITY = 1"))
     assert "nothing was changed" in ran.err
 

@@ -59,6 +59,10 @@ def fields(record: RefreshRecord) -> dict[str, Any]:
         "bytes_read": record.bytes_read,
         "bytes_written": record.bytes_written,
         "spark_jobs": record.spark_jobs,
+        "spark_profile": record.spark_profile,
+        "spark_tasks": record.spark_tasks,
+        "spark_executors": record.spark_executors,
+        "spilled_bytes": record.spilled_bytes,
         "error_code": record.error_code,
         "error": record.error_text,
         "sources": [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -39,13 +39,15 @@ from lakemill.core.state import column_types
 from lakemill.errors import UnknownTable
 from lakemill.runtime.apply import applied
 from lakemill.runtime.fill import Filling, new_table, state_name
+from lakemill.runtime.progress import telling
 from lakemill.runtime.window import SourceWindow, StateWindow, Window, narrowed, plan_leaf
 from lakemill.runtime.write import Writing, diff_of, writing
 from lakemill.spark import diff as diffs
 from lakemill.spark.ends import NOTHING
-from lakemill.spark.execute import Execution, counted_jobs
+from lakemill.spark.execute import Execution
 from lakemill.spark.outputs import explained_write
-from lakemill.spark.session import sized_work
+from lakemill.spark.profiles import profile_conf, profiled
+from lakemill.spark.status import Status, grouped_jobs
 from lakemill.store import claims, definitions, pins, versions
 from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
@@ -71,22 +73,22 @@ class Written:
 
 def carry_out(work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> RefreshRecord:
     """Do what the plan says; the record, which is in the lake by then."""
-    carrying = _Carrying(work, held, plan, window)
     spark = work.lake.spark
+    work.record = replace(work.record, spark_profile=plan.profile.name)
     reads = plan.full_bytes if plan.incremental_bytes is None or plan.delta is None else plan.incremental_bytes
-    with sized_work(spark, reads), counted_jobs(spark, str(work.record.id)) as jobs:
-        carrying.jobs = jobs
+    conf = profile_conf(plan.profile, reads, work.lake.settings)
+    with profiled(spark, conf), grouped_jobs(spark, str(work.record.id)) as status, telling(work, status):
+        carrying = _Carrying(work, held, plan, window, status)
         own = carrying.own_table()
         with explained_write(), ExitStack() as stack:
             return carrying.load(stack) if own is None else carrying.change(stack, own)
 
 
 class _Carrying:
-    def __init__(self, work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> None:
-        self.work, self.held, self.plan, self.window = work, held, plan, window
+    def __init__(self, work: Refresh, held: claims.Claim, plan: Plan, window: Window, status: Status) -> None:
+        self.work, self.held, self.plan, self.window, self.status = work, held, plan, window, status
         self.lake = work.lake
         self.reads: list[ReadPlan] = []
-        self.jobs: Any = None
 
     def own_table(self) -> Table | None:
         """The table to change; None where there is none yet, or it has another shape than is asked for."""
@@ -270,7 +272,7 @@ class _Carrying:
             "bytes_written": sum(
                 file.size_bytes for update in updates if isinstance(update, AddFiles) for file in update.files
             ),
-            "spark_jobs": self.jobs(),
+            **self._spent(),
         }
 
         def more(cursor: Any, snapshot: int) -> None:
@@ -304,6 +306,13 @@ class _Carrying:
                 Intent(uuid.uuid4(), tuple(updates), needed, author="lakemill", message=told), more
             )
         return work.record
+
+    def _spent(self) -> dict[str, int | None]:
+        """What Spark says that it did so far: all that there is to compute."""
+        spent = self.status.spent()
+        names = ("spark_jobs", "spark_tasks", "spark_executors", "spilled_bytes")
+        values = (None,) * 4 if spent is None else (spent.jobs, spent.tasks, spent.executors, spent.spilled_bytes)
+        return dict(zip(names, values, strict=True))
 
     def _states_at(self, states: list[Written] | None, snapshot: int) -> tuple[SourceRead, ...]:
         """The states as this publish leaves them, in the order of their numbers."""

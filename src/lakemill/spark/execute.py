@@ -8,8 +8,8 @@ business: it gives DataFrames.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import cast
@@ -263,18 +263,3 @@ def _instant(time: datetime | None) -> exp.Expr:
     assert time is not None  # noqa: S101  (whoever asks for the clock was given one)
     text = time.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
     return exp.AtTimeZone(this=exp.cast(exp.Literal.string(text), "TIMESTAMP"), zone=exp.Literal.string("UTC"))
-
-
-@contextmanager
-def counted_jobs(spark: SparkSession, group: str) -> Iterator[Callable[[], int | None]]:
-    """Jobs that are started in the body, by this thread, are counted; None where the session can't tell (Connect)."""
-    context = getattr(spark, "sparkContext", None) if type(spark).__module__ == "pyspark.sql.session" else None
-    if context is None:
-        yield lambda: None
-        return
-    context.setJobGroup(group, f"refresh {group}")
-    try:
-        yield lambda: len(context.statusTracker().getJobIdsForGroup(group))
-    finally:
-        with suppress(OSError, Py4JError):  # a JVM that is gone counts nothing, and its loss is being told
-            context.setLocalProperty("spark.jobGroup.id", None)
