@@ -62,8 +62,8 @@ bench-refresh: | $(UV) ## a refresh of each TPC-H query against computing it who
 bench-lake: | $(UV) ## scan, delta, publish and planning, side by side with plain Spark and stock DuckDB
 	$(RUN) python -m bench.lake
 
-bench-service: | $(UV) ## a look of the scheduler over 10,000 tables, refreshes a minute, from commit to derived commit
-	$(RUN) python -m bench.service
+bench-service: | $(UV) ## a look over 10,000 tables, refreshes a minute, commit to derived commit; KEYS=…: one large refresh on a cluster
+	$(RUN) python -m bench.service $(if $(KEYS),--keys $(KEYS))
 
 docs: | $(UV) ## write docs/reference/ anew from the code
 	$(RUN) python -m lakemill.cli.reference docs/reference

@@ -8,6 +8,7 @@ server with other defaults can't change an answer.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -183,6 +184,13 @@ def process() -> int | None:
 
     found = getattr(SparkContext._gateway, "proc", None)
     return None if found is None else int(found.pid)
+
+
+def has_executors(spark: SparkSession) -> bool:
+    """Whether work is done by processes other than the one that directs it, as far as that is known."""
+    if hasattr(spark, "is_stopped"):  # Spark Connect does not say
+        return False
+    return re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master)) is None
 
 
 def launch_conf(settings: Settings) -> dict[str, str]:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
+from lakemill.spark.session import has_executors
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -40,9 +42,15 @@ class Tasks:
 
 
 class Status:
-    def __init__(self, context: Any, group: str) -> None:
-        """``context``: None where the session can't tell (Spark Connect)."""
-        self._context, self._group = context, group
+    def __init__(self, spark: SparkSession, group: str) -> None:
+        connect = type(spark).__module__ != "pyspark.sql.session"
+        self._context: Any = None if connect else spark.sparkContext
+        self._group, self._apart = group, has_executors(spark)
+
+    @property
+    def known(self) -> bool:
+        """Whether the session can tell; Spark Connect can't."""
+        return self._context is not None
 
     def tasks(self) -> Tasks | None:
         """How far it is; from any thread."""
@@ -70,7 +78,7 @@ class Status:
         return None
 
     def _executors(self, store: Any, stages: list[Any]) -> set[str]:
-        if not stages or self._context.master.startswith("local[") or self._context.master == "local":
+        if not self._apart:
             return {"driver"} if stages else set()
         found: set[str] = set()
         for stage in stages:
@@ -106,13 +114,14 @@ def _stage(store: Any, number: int) -> Any:
 @contextmanager
 def grouped_jobs(spark: SparkSession, group: str) -> Iterator[Status]:
     """Jobs that are started in the body, by this thread, are a group that can be asked about."""
-    context = getattr(spark, "sparkContext", None) if type(spark).__module__ == "pyspark.sql.session" else None
-    if context is None:
-        yield Status(None, group)
+    status = Status(spark, group)
+    if not status.known:
+        yield status
         return
+    context: Any = spark.sparkContext
     context.setJobGroup(group, f"refresh {group}")
     try:
-        yield Status(context, group)
+        yield status
     finally:
         with suppress(OSError, Py4JError):  # a JVM that is gone counts nothing, and its loss is being told
             context.setLocalProperty("spark.jobGroup.id", None)
