@@ -40,12 +40,17 @@ def require_profile(name: str | None, known: Collection[str], place: str | None 
     )
 
 
-def with_profile(plan: Plan, declared: str | None, sources: Iterable[SourceSize], above: Thresholds) -> Plan:
-    """The plan, with the profile that it is carried out in; what a table declares holds at any size."""
+def with_profile(
+    plan: Plan, declared: str | None, sources: Iterable[SourceSize], above: Thresholds, *, divisible: bool = True
+) -> Plan:
+    """The plan, with the profile that it is carried out in; what a table declares holds at any size.
+
+    ``divisible``: there are columns by which the result can be computed in parts (``core/parts``).
+    """
     if plan.action is Action.NO_DATA:
         return plan
     affected = sum(size.rows if plan.delta is None else size.delta_rows for size in sources)
-    batches = -(-affected // above.staged) if affected > above.staged else 1
+    batches = -(-affected // above.staged) if affected > above.staged and divisible else 1
     if declared is not None:
         found = Profile(declared, Reason("DECLARED", f"SPARK_PROFILE = '{declared}'"))
     elif affected > above.batch:

@@ -17,6 +17,7 @@ import sqlglot
 from sqlglot import exp
 
 from lakemill.core.definition import Dialect, RefreshMode
+from lakemill.core.parts import stable_columns
 from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
 from lakemill.core.profile import Thresholds, require_profile, with_profile
 from lakemill.core.refresh import Action
@@ -70,7 +71,9 @@ class Planning:
         if plan.action is not Action.NO_DATA:
             require_profile(declared, spark.profiles)
         above = Thresholds(spark.batch_keys, spark.staged_keys)
-        return with_profile(plan, declared, [source.size for source in window.sources], above)
+        divisible = not isinstance(self.shape, NotIncremental) and bool(stable_columns(self.shape))
+        sizes = [source.size for source in window.sources]
+        return with_profile(plan, declared, sizes, above, divisible=divisible)
 
     def _decided(self) -> tuple[Plan, Window]:
         window = self._look()
