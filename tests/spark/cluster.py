@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from lakemill.spark import java
 SECONDS = 60
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options that suit what lives for a minute."""
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
 _HOME = Path(pyspark.__path__[0])
 
 
@@ -45,9 +46,15 @@ class Cluster:
         return {"spark.master": self.url, "spark.conf": conf}
 
 
-def executors(workers: list[int]) -> list[int]:
+def executors(workers: Sequence[int]) -> list[int]:
     """The process ids of the executors that these workers have started."""
-    return [child for worker in workers for child in _children(worker)]
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may end meanwhile
+            parent = int((process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+            if parent in workers and _EXECUTOR in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+    return found
 
 
 @contextmanager
@@ -88,7 +95,7 @@ def _running(log: Path, kind: str, *words: str) -> Iterator[int]:
     try:
         yield process.pid
     finally:
-        left = _children(process.pid)
+        left = executors([process.pid])
         process.terminate()
         try:
             process.wait(10)
@@ -106,12 +113,3 @@ def _told(log: Path, words: str) -> str:
         assert time.monotonic() < end, log.read_text("utf-8", "replace")
         time.sleep(0.1)
     return found[1]
-
-
-def _children(process: int) -> list[int]:
-    """Each belongs to the thread that started it."""
-    found: list[int] = []
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):  # a thread may end meanwhile
-            found += map(int, task.read_text("ascii").split())
-    return found
