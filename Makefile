@@ -72,6 +72,8 @@ bench-query: | $(UV) ## what the gateway costs beside DuckDB in process: small q
 
 bench-service: | $(UV) ## a look of the scheduler over 10,000 tables, refreshes a minute, from commit to derived commit
 	$(RUN) python -m bench.service
+bench-service: | $(UV) ## a look over 10,000 tables, refreshes a minute, commit to derived commit; KEYS=…: one large refresh on a cluster
+	$(RUN) python -m bench.service $(if $(KEYS),--keys $(KEYS))
 
 bench-ingest: | $(UV) ## how fast requests are accepted, and compared with INSERT
 	$(RUN) python -m bench.ingest

@@ -10,9 +10,7 @@ one with fsync on, as a user has it.
 from __future__ import annotations
 
 import argparse
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +18,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
 
-import lakemill
+from bench import keys
+from bench.lakes import new_lake
 from bench.measure import Report
 from lakemill.core.lag import lag
 from lakemill.core.names import parse_name
@@ -32,25 +31,9 @@ from lakemill.runtime.verify import verify
 from lakemill.runtime.worker import Worker
 from lakemill.settings import Settings
 from lakemill.store import work
-from lakemill.store.embedded import EmbeddedPostgres
 
 BASES = 100
 TICKS = 20
-
-
-@contextmanager
-def new_lake(flags: dict[str, object] | None = None) -> Iterator[Lake]:
-    root = Path(tempfile.mkdtemp(prefix="lakemill-bench-"))
-    server = EmbeddedPostgres(root / ".lakemill" / "postgres")
-    try:
-        settings = Settings.load(root, {"spark.master": "local[2]", "spark.profile": "batch", **(flags or {})})
-        with duck.connect(settings, server.start(), create=True, inline=0) as connection:
-            connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
-        with lakemill.open(settings) as lake:
-            yield lake
-    finally:
-        server.stop()
-        shutil.rmtree(root, ignore_errors=True)
 
 
 # ---------------------------------------------------------------- ticks
@@ -247,9 +230,15 @@ def main() -> None:
     parser.add_argument("--parts", default="ticks,slots,stream,soak")
     parser.add_argument("--tables", default="100,1000,10000", help="how many tables a tick looks at")
     parser.add_argument("--seconds", type=float, default=60, help="how long slots and stream are watched")
+    parser.add_argument("--keys", type=int, default=0, help="only one refresh of so many keys, on 1 and 2 executors")
+    parser.add_argument("--memory", default="1g", help="of an executor, for --keys")
     parser.add_argument("--out", type=Path, default=Path("bench/results/service.json"))
     given = parser.parse_args()
     report = Report()
+    if given.keys:
+        keys.keys(report, given.keys, given.memory)
+        report.finish(given.out.with_name("keys.json"))
+        return
     for part in given.parts.split(","):
         if part == "ticks":
             ticks(report, [int(count) for count in given.tables.split(",")])

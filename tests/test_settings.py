@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -209,6 +210,57 @@ def test_sparks_configuration_in_the_environment_is_json(monkeypatch: pytest.Mon
     assert Settings.load().spark.conf == {"spark.sql.ansi.enabled": "true"}
     monkeypatch.setenv("LAKEMILL_SPARK__CONF", "a=b")
     with pytest.raises(BadSettings, match="LAKEMILL_SPARK__CONF"):
+        Settings.load()
+
+
+WIDE = {"wide": {"spark.sql.shuffle.partitions": "400", "spark.sql.adaptive.enabled": "true"}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[spark.profiles.wide]\n'spark.sql.shuffle.partitions' = 400\n'spark.sql.adaptive.enabled' = true\n",
+        "[spark.profiles]\nwide = {spark.sql = {shuffle.partitions = 400, 'adaptive.enabled' = true}}\n",
+    ],
+)
+def test_profiles_have_names(tmp_path: Path, text: str) -> None:
+    write(tmp_path, text)
+    assert Settings.load().spark.profiles == WIDE
+    given = Settings.load(
+        flags={"spark.profiles.wide.spark.sql.shuffle.partitions": "8", "spark.profiles.x.spark.sql.y": 1}
+    )
+    assert given.spark.profiles == {
+        "wide": {**WIDE["wide"], "spark.sql.shuffle.partitions": "8"},
+        "x": {"spark.sql.y": "1"},
+    }
+    assert Settings.load(flags={"spark.profiles": {"x": {"spark.sql.y": "z"}}}).spark.profiles["x"] == {
+        "spark.sql.y": "z"
+    }
+
+
+def test_profiles_in_the_environment_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEMILL_SPARK__PROFILES", json.dumps(WIDE))
+    assert Settings.load().spark.profiles == WIDE
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("spark.executor.memory", r"only a JVM that starts can take; write it into \[spark.conf\]"),
+        ("spark.sql.warehouse.dir", "only a JVM that starts"),
+        ("spark.sql.session.timeZone", "the rows of the answer depend"),
+    ],
+)
+def test_what_a_profile_may_not_set(tmp_path: Path, key: str, told: str) -> None:
+    file = write(tmp_path, f"[spark.profiles.wide]\n'{key}' = '4g'\n")
+    with pytest.raises(BadSettings, match=f"spark.profiles: profile 'wide' sets {key}, .*{told}") as caught:
+        Settings.load()
+    assert str(file) in str(caught.value)
+
+
+def test_a_profile_has_keys(tmp_path: Path) -> None:
+    write(tmp_path, "[spark.profiles]\nwide = 4\n")
+    with pytest.raises(BadSettings, match="'wide' is no profile"):
         Settings.load()
 
 

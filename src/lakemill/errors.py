@@ -9,6 +9,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
     │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── QueryRefused · QueryTooLarge · ResultTooLarge · QueryCancelled · UnknownQuery · QueryRuns
+    │   ├── UnknownProfile · NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
     │   ├── BadRequest · MalformedBody · BodyTooLarge · UnsupportedMedia · UnknownRoute · WrongMethod
     │   ├── Unauthenticated · Forbidden · UnknownKey · UnknownTenant · TenantExists · UnknownPin
@@ -127,6 +128,11 @@ class UpstreamFailed(UserError):
 class UnknownDynamicTable(UserError):
     code = "UNKNOWN_DYNAMIC_TABLE"
     default_remedy = "list them with SHOW DYNAMIC TABLES"
+
+
+class UnknownProfile(UserError):
+    code = "UNKNOWN_PROFILE"
+    default_remedy = "define it in the settings as [spark.profiles.NAME], or name another as SPARK_PROFILE"
 
 
 class TableExists(UserError):

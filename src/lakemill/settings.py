@@ -23,7 +23,7 @@ from lakemill.api_settings import ApiSettings
 from lakemill.errors import BadSettings
 from lakemill.ingest_settings import IngestSettings
 from lakemill.query_settings import QuerySettings
-from lakemill.values import Conf, Duration, Group, Jobs, Master, Place, Size, Timeout, leaves
+from lakemill.values import Conf, Duration, Group, Jobs, Master, Place, Profiles, Size, Timeout, leaves
 
 FILE_NAME = "lakemill.toml"
 ENV_PREFIX = "LAKEMILL_"
@@ -127,6 +127,16 @@ class SparkSettings(Group):
         None, description="Folder with the jars for S3, for machines without a network; else Spark fetches them."
     )
     conf: Conf = Field(default_factory=dict, description="Any further Spark configuration; wins over everything above.")
+    profiles: Profiles = Field(
+        default_factory=dict,
+        description="Spark settings by name, for `SPARK_PROFILE` of a table; `small` and `batch` can be added to.",
+    )
+    batch_keys: int = Field(
+        10_000_000, ge=1, description="A refresh that touches more keys has the profile `batch`, where it names none."
+    )
+    staged_keys: int = Field(
+        100_000_000, ge=1, description="One that touches more is computed in parts of so many keys, and published once."
+    )
 
 
 class DuckSettings(Group):
@@ -290,7 +300,7 @@ class Settings(Group):
             mistake = _unknown(path)
             if mistake is not None:
                 mistakes.append(f"{place}: {mistake}")
-            elif len(path) > 2:  # a key of spark.conf
+            elif len(path) > 2:  # a key of spark.conf, or of a profile
                 tree.setdefault(path[0], {}).setdefault(path[1], {})[".".join(path[2:])] = value
             else:
                 tree.setdefault(path[0], {})[path[1]] = value
@@ -315,6 +325,7 @@ class Settings(Group):
 
 
 _Given = tuple[object, str]  # a value, and the place it came from
+_FREE = (("spark", "conf"), ("spark", "profiles"))  # settings with keys of Spark's
 
 
 def find_file(start: Path) -> Path | None:
@@ -348,7 +359,7 @@ def _from_env(environ: Mapping[str, str]) -> dict[tuple[str, ...], _Given]:
             continue
         path = tuple(name.removeprefix(ENV_PREFIX).lower().split("__"))
         value: object = text
-        if path == ("spark", "conf"):  # its keys hold dots and capitals: the variable is one JSON object
+        if path in _FREE:  # its keys hold dots and capitals: the variable is one JSON object
             try:
                 value = json.loads(text)
             except ValueError:
@@ -379,7 +390,7 @@ def _unknown(path: tuple[str, ...]) -> str | None:
     groups = {name: field.annotation for name, field in Settings.model_fields.items() if name != "root"}
     group = groups.get(path[0])
     known = getattr(group, "model_fields", {})
-    if len(path) >= 2 and path[1] in known and (len(path) == 2 or path[:2] == ("spark", "conf")):
+    if len(path) >= 2 and path[1] in known and (len(path) == 2 or path[:2] in _FREE):
         return None
     every = [f"{g}.{key}" for g, model in groups.items() for key in getattr(model, "model_fields", {})]
     near = difflib.get_close_matches(".".join(path), every, n=1, cutoff=0.6)

@@ -27,6 +27,42 @@ _UNITS = {
 _UNITS |= {"d": 86400, "day": 86400, "w": 604800, "week": 604800}
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _MASTER = re.compile(r"yarn|local(\[(\*|[1-9]\d*)( *, *\d+)?\]|-cluster\[[\d, ]+\])?|(spark|k8s)://.+")
+LAUNCH = (
+    "spark.sql.cache.serializer",
+    "spark.sql.catalogImplementation",
+    "spark.sql.codegen.cache.maxEntries",
+    "spark.sql.event.",
+    "spark.sql.extensions",
+    "spark.sql.filesourceTableRelationCacheSize",
+    "spark.sql.globalTempDatabase",
+    "spark.sql.hive.",
+    "spark.sql.queryExecutionListeners",
+    "spark.sql.streaming.",
+    "spark.sql.ui.",
+    "spark.sql.warehouse.dir",
+)
+"""Settings of Spark SQL, or how they begin, that a running session refuses."""
+ANSWERS = frozenset(
+    {
+        "spark.sql.ansi.enabled",
+        "spark.sql.caseSensitive",
+        "spark.sql.execution.arrow.pyspark.enabled",
+        "spark.sql.files.ignoreCorruptFiles",
+        "spark.sql.files.ignoreMissingFiles",
+        "spark.sql.optimizer.nestedSchemaPruning.enabled",
+        "spark.sql.parquet.datetimeRebaseModeInRead",
+        "spark.sql.parquet.datetimeRebaseModeInWrite",
+        "spark.sql.parquet.fieldId.read.enabled",
+        "spark.sql.parquet.fieldId.write.enabled",
+        "spark.sql.parquet.int96RebaseModeInRead",
+        "spark.sql.parquet.int96TimestampConversion",
+        "spark.sql.parquet.outputTimestampType",
+        "spark.sql.parquet.writeLegacyFormat",
+        "spark.sql.session.timeZone",
+        "spark.sql.timeType.enabled",
+    }
+)
+"""What the session sets so that results are right (``spark/session``)."""
 _SIZES |= {"k": 2**10, "m": 2**20, "g": 2**30, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
 
@@ -71,6 +107,32 @@ def parse_conf(value: object) -> object:
     return {".".join(path): _spark_text(leaf) for path, leaf in leaves(value)}
 
 
+def parse_profiles(value: object) -> object:
+    """``{"wide": {"spark.sql.shuffle.partitions": 400}}``, or with the profile's name as first word of a flat key."""
+    if not isinstance(value, Mapping):
+        return value
+    found: dict[str, dict[str, object]] = {}
+    for path, leaf in value.items():
+        name, _, key = str(path).partition(".")
+        conf = parse_conf(leaf if not key else {key: leaf})
+        if not name or not isinstance(conf, Mapping):
+            raise ValueError(f"'{path}' is no profile; write [spark.profiles.NAME] and Spark's settings below it")
+        for one in conf:
+            _require_runtime(name, one)
+        found[name] = {**found.get(name, {}), **conf}
+    return found
+
+
+def _require_runtime(profile: str, key: str) -> None:
+    """A profile is put on a session that runs, for one refresh: it may change how fast an answer is, and no answer."""
+    if key in ANSWERS:
+        raise ValueError(f"profile '{profile}' sets {key}, on which the rows of the answer depend; leave it out")
+    if not key.startswith("spark.sql.") or key.startswith(LAUNCH):
+        raise ValueError(
+            f"profile '{profile}' sets {key}, which only a JVM that starts can take; write it into [spark.conf]"
+        )
+
+
 def _spark_text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
 
@@ -106,7 +168,7 @@ def leaves(tree: Mapping[str, object], above: tuple[str, ...] = ()) -> list[tupl
     found: list[tuple[tuple[str, ...], object]] = []
     for key, value in tree.items():
         path = (*above, key)
-        if isinstance(value, Mapping) and path != ("spark", "conf"):
+        if isinstance(value, Mapping) and path not in (("spark", "conf"), ("spark", "profiles")):
             found += leaves(value, path)
         else:
             found.append((path, value))
@@ -123,6 +185,7 @@ Duration = Annotated[timedelta, BeforeValidator(parse_duration), Field(ge=timede
 Timeout = Annotated[timedelta, BeforeValidator(parse_duration), AfterValidator(_not_off)]
 Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
 Conf = Annotated[dict[str, str], BeforeValidator(parse_conf)]
+Profiles = Annotated[dict[str, dict[str, str]], BeforeValidator(parse_profiles)]
 Jobs = Annotated[str, BeforeValidator(parse_jobs)]
 Place = Annotated[str, AfterValidator(_place_of_data)]
 Master = Annotated[str, AfterValidator(_spark_master)]

@@ -6,20 +6,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 import lakemill as door
 from lakemill.cli import failure
 from lakemill.core.names import parse_name
-from lakemill.core.refresh import Action, Outcome, State
+from lakemill.core.refresh import Action, Outcome, State, Trigger
 from lakemill.errors import BadStatement, HasDependents, StrictRefused
 from lakemill.lake import duck
 from lakemill.runtime.dynamic import Created
 from lakemill.runtime.explain import explain_chain
 from lakemill.runtime.show import Described
-from lakemill.store import db
+from lakemill.store import db, definitions, history
 from lakemill.store.definitions import DynamicTable
+from lakemill.store.history import RefreshRecord
 from tests.cli.conftest import Lakemill, Ran
 from tests.conftest import MakeLake, TestLake, make_lakes
 
@@ -127,6 +129,7 @@ def test_create_keeps_what_was_done_before_a_mistake(lakemill: Lakemill, orders:
         (("create", declared("x", "FROM orders", "PARTITION BY (nix)")), "BAD_STATEMENT", "column 48: ", "id, cust"),
         (("create", declared("x", "FROM orders", "PARTITION BY (id + 1)")), "BAD_STATEMENT", "id + 1 is no", "bucket"),
         (("create", declared("x", "FROM orders", "PARTITION BY (year(id))")), "BAD_STATEMENT", "INTEGER", "cast it"),
+        (("create", declared("x", "FROM orders", "SPARK_PROFILE = 'wide'")), "UNKNOWN_PROFILE", "column 48: ", "wide"),
         (("create", declared("x", "SELECT median(id) AS s FROM orders", "REFRESH_MODE = INCREMENTAL")),
          "NOT_INCREMENTAL", "no key", "group it"),
         (("describe", "nix"), "UNKNOWN_DYNAMIC_TABLE", "main.nix", "SHOW DYNAMIC TABLES"),
@@ -231,6 +234,7 @@ def test_validate_points_at_the_place(
         (declared("nix.x", "SELECT id FROM orders"), "name", "UNKNOWN_TABLE", False),
         (declared("_lakemill.x", "SELECT id FROM orders"), "name", "BAD_STATEMENT", False),
         (declared("x", "SELECT id FROM orders", "PARTITION BY (cust)"), "properties", "BAD_STATEMENT", True),
+        (declared("x", "SELECT id FROM orders", "SPARK_PROFILE = 'nix'"), "properties", "UNKNOWN_PROFILE", True),
         (declared("x", "SELECT nix FROM orders"), "types", "SQL_FAILED", True),
         (declared("x", "SELECT id, id FROM orders"), "types", "BAD_STATEMENT", True),
         (declared("x", "SELECT count(DISTINCT cust) AS n FROM orders", "REFRESH_MODE = INCREMENTAL"),
@@ -272,6 +276,17 @@ def test_list(lakemill: Lakemill, chain: TestLake) -> None:
     assert lakemill(chain, "sql", "SHOW DYNAMIC TABLES LIKE 'b%'").out.count("PENDING_INIT") == 2
 
 
+def test_how_far_a_refresh_is(lakemill: Lakemill, chain: TestLake) -> None:
+    with door.open(chain.settings) as lake:
+        table = definitions.get(lake.conn, parse_name("big"))
+        record = RefreshRecord(uuid4(), table.id, table.name, 1, Trigger.MANUAL, table.created_at)
+        history.save_refresh(lake.conn, record)
+        history.tell_progress(lake.conn, record.id, "compute: 3 of 8 tasks of 2 stages, 14 s")
+    big, by_cust = lakemill(chain, "list", *_JSON).json
+    assert (big["progress"], by_cust["progress"]) == ("compute: 3 of 8 tasks of 2 stages, 14 s", None)
+    assert "EXECUTING, compute: 3 of 8 tasks" in " ".join(lakemill(chain, "list").out.split())
+
+
 def test_describe(lakemill: Lakemill, chain: TestLake) -> None:
     found = lakemill(chain, "describe", "BY_CUST", "--format", "json").json
     assert found["definition"].startswith("CREATE DYNAMIC TABLE main.by_cust\n  TARGET_LAG = '10 minutes'\n")
@@ -307,7 +322,14 @@ def test_explain_asks_no_spark(lakemill: Lakemill, chain: TestLake) -> None:
     assert [(one["name"], one["rows"], one["a"], one["b"]) for one in found["sources"]] == [
         ("main.orders", 100, None, 2)
     ]
-    assert "whole query" in lakemill(chain, "sql", "EXPLAIN REFRESH big").out
+    shown = lakemill(chain, "sql", "EXPLAIN REFRESH big").out
+    assert "whole query" in shown
+    assert "spark profile" not in shown, "it is fitted to the size, as always"
+    few = ("--set", "spark.batch_keys=99", "--set", "spark.staged_keys=50")
+    found = lakemill("-C", chain.settings.root, *few, "explain", "big", *_JSON).json
+    assert (found["spark_profile"], found["affected_keys"], found["batches"]) == ("batch", 100, 2)
+    told = "batch: up to 100 keys are affected, above spark.batch_keys = 99, staged in 2 parts"
+    assert told in " ".join(lakemill("-C", chain.settings.root, *few, "explain", "big").out.split())
     found = lakemill(chain, "explain", "by_cust", "--format", "json").json
     assert (found["action"], found["waits_for"]) == (None, ["main.big"])
     assert [one["action"] for one in found["first"]] == ["INITIALIZE"]
@@ -333,6 +355,9 @@ def test_alter(lakemill: Lakemill, chain: TestLake) -> None:
     assert [one["name"] for one in lakemill(chain, "describe", "other", "--format", "json").json["sources"]] == [
         "main.bigger"
     ]
+    ran = lakemill(chain, "sql", "ALTER DYNAMIC TABLE other SET SPARK_PROFILE = 'bach'")
+    ran.failed("UNKNOWN_PROFILE", 2, about="line 1, column 1: ", remedy="write 'batch'")
+    ok(lakemill(chain, "alter", "other", "--set", "SPARK_PROFILE='batch'"))
     ran = ok(lakemill(chain, "sql", "ALTER DYNAMIC TABLE IF EXISTS nix SET PRIORITY = 1"))
     assert "nothing was changed" in ran.err
 
@@ -568,7 +593,10 @@ def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, s
     assert "commit" in ok(lakemill(orders, "describe", "by_day")).out
     shown = ok(lakemill(orders, "history")).out
     assert "look" in shown
+    assert "executors" in shown
     assert "main.orders" not in shown
+    assert (done["spark_executors"], done["spilled_bytes"], done["spark_profile"]) == (1, 0, None)
+    assert done["spark_tasks"] >= done["spark_jobs"] > 0
     shown_of_one = ok(lakemill(orders, "history", "by_day")).out
     assert f"main.orders {done['a']} → {done['b']}: 1 row" in shown_of_one
     assert "main.orders at 2 " in shown_of_one

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lakemill.core.definition import RefreshMode
-from lakemill.core.plan import Experience, Shape, SourceSize, decide, obstacle, resolve
+from lakemill.core.plan import Experience, Plan, Reason, Shape, SourceSize, decide, obstacle, resolve
+from lakemill.core.profile import Thresholds, require_profile, with_profile
 from lakemill.core.refresh import Action
 from lakemill.core.shape import NotIncremental
+from lakemill.errors import UnknownProfile
 from tests.core.test_delta import QUERIES, WHOLE, tree_of
 
 STILL = SourceSize(rows=1_000_000, bytes=100_000_000)
@@ -127,3 +129,44 @@ def test_estimates() -> None:
     assert plan.action is Action.KEYS
     assert plan.full_bytes == 100_000_000
     assert plan.incremental_bytes == 10_000 + 2 * 1_000_000  # the delta, and a hundredth of the source at both ends
+
+
+# ---------------------------------------------------------------- profiles
+@pytest.mark.parametrize(
+    ("declared", "size", "expected"),
+    [
+        (None, INSERTS, (None, "BY_SIZE", 100, 1)),
+        ("small", INSERTS, ("small", "DECLARED", 100, 1)),
+        (None, SourceSize(1_000, 1, delta_rows=101, changed=True), ("batch", "MANY_KEYS", 101, 1)),
+        ("wide", SourceSize(1_000, 1, delta_rows=101, changed=True), ("wide", "DECLARED", 101, 1)),
+        (None, SourceSize(1_000, 1, delta_rows=500, changed=True), ("batch", "MANY_KEYS", 500, 1)),
+        (None, SourceSize(1_000, 1, delta_rows=501, changed=True), ("batch", "MANY_KEYS", 501, 2)),
+        ("small", SourceSize(2_000, 1, delta_rows=1_600, changed=True), ("small", "DECLARED", 1_600, 4)),
+    ],
+)
+def test_the_profile_of_a_refresh(
+    declared: str | None, size: SourceSize, expected: tuple[str | None, str, int, int]
+) -> None:
+    shape = shape_of(QUERIES["group by"])
+    plan = decide(shape, resolve(RefreshMode.AUTO, shape), {0: size}, threshold=1)
+    found = with_profile(plan, declared, [size], Thresholds(100, 500)).profile
+    assert (found.name, found.reason.code, found.affected, found.batches) == expected
+    assert "100" in found.reason.text or found.reason.code != "MANY_KEYS"
+
+
+def test_the_whole_query_affects_all_rows() -> None:
+    plan = Plan(Action.INITIALIZE, Reason("FIRST_LOAD", "it was never loaded"))
+    found = with_profile(plan, None, [STILL, INSERTS], Thresholds(10**6, 10**9)).profile
+    assert (found.name, found.affected) == ("batch", 2_000_000)
+    nothing = Plan(Action.NO_DATA, Reason("NO_CHANGE", ""))
+    assert with_profile(nothing, "nix", [STILL], Thresholds(1, 1)) == nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("bach", "write 'batch', or define"), ("xxl", r"or define it .*\[spark.profiles.xxl\]")]
+)
+def test_an_unknown_profile(name: str, remedy: str) -> None:
+    for known in (None, "small", "batch", "wide"):
+        require_profile(known, {"wide": {}})
+    with pytest.raises(UnknownProfile, match=f"line 3: .*'{name}' → .*{remedy}"):
+        require_profile(name, {"wide": {}}, "line 3")

@@ -68,13 +68,16 @@ def keep(lake: lakemill.Lake) -> None:
         "middle": ("SELECT customer, median(price) AS m FROM orders GROUP BY customer", Action.KEYS),
     }
     for name, (query, _) in tables.items():
-        text = f"CREATE DYNAMIC TABLE {name} TARGET_LAG = '1 minute' CARDINALITY_THRESHOLD = 1 AS {query}"
+        words = "CARDINALITY_THRESHOLD = 1 SPARK_PROFILE = 'small'"
+        text = f"CREATE DYNAMIC TABLE {name} TARGET_LAG = '1 minute' {words} AS {query}"
         dynamic.create(lake, parse_definition(text))
     lake.sql("DELETE FROM orders WHERE id IN (7, 49)")
     lake.sql("INSERT INTO orders VALUES (100, 1, 0.5), (101, NULL, 1)")
     for record in refresh.refresh(lake, [parse_name(name) for name in tables]):
         assert (record.action, record.error_text) == (tables[record.name.name][1], None), record
-        assert record.spark_jobs is None, "a Connect session can't tell"
+        found = (record.spark_jobs, record.spark_tasks, record.spark_executors, record.spilled_bytes)
+        assert found == (None,) * 4, "a Connect session can't tell"
+        assert record.spark_profile == "small"
         assert verify.verify(lake, record.name).equal, record.name
 
 

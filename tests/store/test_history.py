@@ -49,6 +49,10 @@ def full(table):
         bytes_read=2**40,
         bytes_written=9,
         spark_jobs=2,
+        spark_profile="batch",
+        spark_tasks=400,
+        spark_executors=2,
+        spilled_bytes=2**33,
         phases={"plan": 0.25, "execute": 2.0, "commit": 0.01},
         error_code="CLAIM_LOST",
         error_text="it's late",
@@ -274,3 +278,22 @@ def test_every_view_and_column_says_what_it_is(conn):
         "      AND col_description(c.oid, a.attnum) IS NULL) AND c.relname <> 'migrations'"
     ).fetchall()
     assert silent == []
+
+
+def test_progress_is_of_refreshes_that_run(where, make):
+    one, other = record(make("t")), record(make("u"))
+    for begun in (one, other):
+        save_refresh(where, begun)
+        history.tell_progress(where, begun.id, "compute: 3 s")
+    history.tell_progress(where, one.id, "compute: 1 of 4 tasks of 1 stage, 5 s")
+    assert history.progress(where) == {
+        one.dynamic_id: "compute: 1 of 4 tasks of 1 stage, 5 s",
+        other.dynamic_id: "compute: 3 s",
+    }
+    told = where.execute("SELECT table_name, progress FROM lakemill.dynamic_table_list ORDER BY 1").fetchall()
+    assert told == [("t", "compute: 1 of 4 tasks of 1 stage, 5 s"), ("u", "compute: 3 s")]
+    save_refresh(where, replace(one, outcome=Outcome.SUCCEEDED))
+    assert history.progress(where) == {other.dynamic_id: "compute: 3 s"}
+    history.end_progress(where, one.id)
+    history.close_abandoned(where)  # the other's worker has no claim any more
+    assert where.execute("SELECT count(*) FROM lakemill.progress").fetchone() == (0,)

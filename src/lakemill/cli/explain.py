@@ -11,6 +11,7 @@ from lakemill.cli.output import Format, Output, size
 
 if TYPE_CHECKING:
     from lakemill.core.names import QualifiedName
+    from lakemill.core.plan import Profile
     from lakemill.runtime.explain import Explained
     from lakemill.runtime.open import Lake
     from lakemill.runtime.window import SourceWindow
@@ -66,11 +67,20 @@ def _print(one: Explained, output: Output) -> None:
         "from deltas": size(plan.incremental_bytes),
         "whole query": size(plan.full_bytes),
         "changed share": None if plan.share is None else f"{plan.share:.1%}",
+        "spark profile": _profile(plan.profile),
     }
     output.record({name: value for name, value in facts.items() if value is not None})
     output.text("")
     columns = ["source", "a → b", "rows", "size", "changed rows", "to read"]
     output.rows(columns, [_for_people(source) for source in window.sources], empty="it reads no table")
+
+
+def _profile(found: Profile) -> str | None:
+    """Nothing to say where it is fitted to the size, as always."""
+    parts = "" if found.batches == 1 else f", staged in {found.batches} parts"
+    if found.name is None:
+        return parts.removeprefix(", ") or None
+    return f"{found.name}: {found.reason.text}{parts}"
 
 
 def _for_people(source: SourceWindow) -> list[Any]:

@@ -57,9 +57,17 @@ def _for_people(shown: Shown) -> dict[str, Any]:
         "of": moment(frontier.b_time) if frontier else None,
         "lag": span(shown.lag),
         "target": str(table.definition.target_lag),
-        "last action": (last.action.value if last.action else last.outcome.value) if last else None,
+        "last action": _last(shown),
         "rows": shown.rows,
         "size": size(shown.bytes),
         "next due": moment(shown.due),
         "why": table.state_reason or failed or why,
     }
+
+
+def _last(shown: Shown) -> str | None:
+    """``KEYS``; of one that runs and takes long ``EXECUTING, compute: 3 of 8 tasks of 2 stages, 14 s``."""
+    if shown.last is None:
+        return None
+    found = shown.last.action or shown.last.outcome
+    return found.value if shown.progress is None else f"{found.value}, {shown.progress}"

@@ -28,6 +28,7 @@ from lakemill.settings import ENV_PREFIX, Settings
 from lakemill.store.migrate import migrations
 from lakemill.store.queries import load_queries
 from lakemill.telemetry import metrics
+from lakemill.values import parse_size
 
 NOTE = "<!-- Written by `make docs` from the code; edit the code instead. -->\n"
 
@@ -226,7 +227,7 @@ def _default(field: FieldInfo) -> str:
             return ""
         case timedelta():
             return f"`{_duration(value)}`"
-        case int() if field.annotation is int and value >= 10**6:
+        case int() if any(getattr(rule, "func", None) is parse_size for rule in field.metadata):
             return f"`{value // 10**6}MB`"
         case bool():
             return f"`{str(value).lower()}`"
@@ -281,6 +282,7 @@ MEANINGS: Mapping[str, str] = {
     "SQL_FAILED": "DuckDB can't run the statement; the place is its line and column.",
     "BAD_STATEMENT": "A statement about dynamic tables can't be read; the place is its line and column.",
     "UNKNOWN_DYNAMIC_TABLE": "No dynamic table has this name; a plain table may.",
+    "UNKNOWN_PROFILE": "SPARK_PROFILE of a dynamic table names a profile that the settings don't define.",
     "TABLE_EXISTS": "There is a table of this name already.",
     "CYCLE": "Dynamic tables would read each other in a circle; the message names the way round.",
     "HAS_DEPENDENTS": "Other dynamic tables read this one; the message names them.",

@@ -65,6 +65,22 @@ class SourceSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """How Spark is set for a refresh, and why."""
+
+    name: str | None
+    """Of the settings; None: the session's own settings, fitted to the bytes that are read."""
+    reason: Reason
+    affected: int = 0
+    """Keys that are touched, at most: rows that changed, or all rows where the whole query is computed."""
+    batches: int = 1
+    """In how many parts, by a hash of the keys, the result is staged; it is published once."""
+
+
+BY_SIZE = Profile(None, Reason("BY_SIZE", "it is fitted to what is read"))
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     action: Action
     reason: Reason
@@ -74,6 +90,7 @@ class Plan:
     full_bytes: int = 0
     share: float | None = None
     """Of the changed source that changed most: what CARDINALITY_THRESHOLD is held against before keys are counted."""
+    profile: Profile = BY_SIZE
 
 
 @dataclass(frozen=True, slots=True)

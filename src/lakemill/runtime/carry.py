@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from lakemill.core.commit import (
 from lakemill.core.delta import Delta
 from lakemill.core.lag import Version
 from lakemill.core.names import fold
+from lakemill.core.parts import stable_columns
 from lakemill.core.plan import Plan
 from lakemill.core.refresh import Action
 from lakemill.core.scan import ReadPlan
@@ -39,13 +40,15 @@ from lakemill.core.state import column_types
 from lakemill.errors import UnknownTable
 from lakemill.runtime.apply import applied
 from lakemill.runtime.fill import Filling, new_table, state_name
+from lakemill.runtime.progress import telling
 from lakemill.runtime.window import SourceWindow, StateWindow, Window, narrowed, plan_leaf
 from lakemill.runtime.write import Writing, diff_of, writing
 from lakemill.spark import diff as diffs
 from lakemill.spark.ends import NOTHING
-from lakemill.spark.execute import Execution, counted_jobs
+from lakemill.spark.execute import Execution
 from lakemill.spark.outputs import explained_write
-from lakemill.spark.session import sized_work
+from lakemill.spark.profiles import profile_conf, profiled
+from lakemill.spark.status import Status, grouped_jobs
 from lakemill.store import claims, definitions, pins, versions
 from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
@@ -71,22 +74,22 @@ class Written:
 
 def carry_out(work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> RefreshRecord:
     """Do what the plan says; the record, which is in the lake by then."""
-    carrying = _Carrying(work, held, plan, window)
     spark = work.lake.spark
+    work.record = replace(work.record, spark_profile=plan.profile.name)
     reads = plan.full_bytes if plan.incremental_bytes is None or plan.delta is None else plan.incremental_bytes
-    with sized_work(spark, reads), counted_jobs(spark, str(work.record.id)) as jobs:
-        carrying.jobs = jobs
+    conf = profile_conf(plan.profile, reads, work.lake.settings)
+    with profiled(spark, conf), grouped_jobs(spark, str(work.record.id)) as status, telling(work, status):
+        carrying = _Carrying(work, held, plan, window, status)
         own = carrying.own_table()
         with explained_write(), ExitStack() as stack:
             return carrying.load(stack) if own is None else carrying.change(stack, own)
 
 
 class _Carrying:
-    def __init__(self, work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> None:
-        self.work, self.held, self.plan, self.window = work, held, plan, window
+    def __init__(self, work: Refresh, held: claims.Claim, plan: Plan, window: Window, status: Status) -> None:
+        self.work, self.held, self.plan, self.window, self.status = work, held, plan, window, status
         self.lake = work.lake
         self.reads: list[ReadPlan] = []
-        self.jobs: Any = None
 
     def own_table(self) -> Table | None:
         """The table to change; None where there is none yet, or it has another shape than is asked for."""
@@ -114,7 +117,8 @@ class _Carrying:
             )
         with self.execution(filling.table.columns) as execution, self.work.phase("compute"):
             states = self.loaded_states(stack, execution)
-            own = self._filled(filling, self.whole(execution), self._old_table())
+            parts = self._parts(self.whole(execution), filling.table.columns)
+            own = self._filled(filling, parts, self._old_table())
         return self.publish(own, states)
 
     def loaded_states(self, stack: ExitStack, execution: Execution) -> list[Written]:
@@ -127,8 +131,8 @@ class _Carrying:
             filling = stack.enter_context(new_table(self.lake, name.name, name, columns))
             with self.lake.catalog() as catalog:
                 old = catalog.table_id(name.schema, name.name, catalog.head().id)
-            frame = execution.state(state, filling.table.columns)
-            found.append(self._filled(filling, frame, old))
+            parts = self._parts(execution.state(state, filling.table.columns), filling.table.columns, state)
+            found.append(self._filled(filling, parts, old))
             execution.give(state.source, "b", filling.read_back())
         return found
 
@@ -140,11 +144,12 @@ class _Carrying:
             attempt = self._prepared(stack, own)
             columns = attempt.state.table.columns
             with self.work.phase("compute"):
-                now = stack.enter_context(diff_of(attempt, execution.state(state, columns)))
+                first, *more = self._parts(execution.state(state, columns), columns, state)
+                now = stack.enter_context(diff_of(attempt, first, None, *more))
             execution.give(state.source, "b", now)
             signed = diffs.difference(now, own.frame(attempt.state.plan), columns)
             needed = attempt.requirements(Purpose.EQUATION, attempt.state.snapshot.id)
-            found.append(self._changed(stack, attempt, own, signed, needed))
+            found.append(self._changed(stack, attempt, own, signed, needed, state))
         return found
 
     def _wanted_states(self) -> list[Stored]:
@@ -154,8 +159,8 @@ class _Carrying:
     def _table_of(self, state: StateWindow) -> Table:
         return self.lake.table(state.table.full_name)
 
-    def _filled(self, filling: Filling, frame: DataFrame, old: int | None) -> Written:
-        files = filling.attempt.files(frame)
+    def _filled(self, filling: Filling, parts: Sequence[DataFrame], old: int | None) -> Written:
+        files = tuple(file for part in parts for file in filling.attempt.files(part))
         updates: list[Update] = [AddFiles(filling.table.id, files)] if files else []
         swap, needed = filling.generation.takes_name(old)
         return Written(filling.attempt, [*updates, *swap], needed, (sum(file.record_count for file in files), 0))
@@ -169,10 +174,11 @@ class _Carrying:
         with self.execution(table.columns) as execution:
             if self.plan.action is Action.APPEND and self.plan.delta is not None:
                 with self.work.phase("compute"):
-                    files = attempt.files(diffs.copies(execution.delta(self.plan.delta)))
+                    rows = diffs.copies(execution.delta(self.plan.delta))
+                    files = tuple(file for part in self._parts(rows, table.columns) for file in attempt.files(part))
                 added: list[Update] = [AddFiles(table.id, files)] if files else []
-                rows = sum(file.record_count for file in files)
-                return self.publish(Written(attempt, added, needed, (rows, 0)), None)
+                count = sum(file.record_count for file in files)
+                return self.publish(Written(attempt, added, needed, (count, 0)), None)
             if self.plan.delta is not None:
                 with self.work.phase("compute"):
                     signed = execution.delta(self.plan.delta)
@@ -193,7 +199,8 @@ class _Carrying:
             attempt = self._prepared(stack, own)
             needed = attempt.requirements(Purpose.EQUATION, self.window.head)
             signed = execution.state_delta(number, attempt.state.table.columns)
-            found.append(self._changed(stack, attempt, own, signed, needed))
+            kept = next(one for one in self._wanted_states() if one.source == number)
+            found.append(self._changed(stack, attempt, own, signed, needed, kept))
         return found
 
     def _prepared(self, stack: ExitStack, own: Table) -> Writing:
@@ -201,14 +208,27 @@ class _Carrying:
             return stack.enter_context(writing(own, changes=True))
 
     def _changed(
-        self, stack: ExitStack, attempt: Writing, own: Table, signed: DataFrame, needed: tuple[Requirement, ...]
+        self,
+        stack: ExitStack,
+        attempt: Writing,
+        own: Table,
+        signed: DataFrame,
+        needed: tuple[Requirement, ...],
+        state: Stored | None = None,
     ) -> Written:
-        watched, size_of = diffs.measured(signed, attempt.state.table.columns)
-        diff = stack.enter_context(diff_of(attempt, watched, self.work.phase("compute")))
+        columns = attempt.state.table.columns
+        (first, *more), size_of = diffs.measured(self._parts(signed, columns, state), columns)
+        diff = stack.enter_context(diff_of(attempt, first, self.work.phase("compute"), *more))
         size = size_of()
         with self.work.phase("write"):
             updates = applied(attempt, own, diff, size, computed=self.plan.delta is not None)
         return Written(attempt, updates, needed, (size.inserted, size.deleted))
+
+    def _parts(self, rows: DataFrame, columns: Sequence[Column], state: Stored | None = None) -> list[DataFrame]:
+        """Rows of the table, or of a state, in as many parts as the plan says."""
+        shape = self.work.shape if state is None else state
+        places = () if isinstance(shape, NotIncremental) else stable_columns(shape)
+        return diffs.parts_of(rows, columns, places, self.plan.profile.batches)
 
     # ------------------------------------------------------------ Spark
     @contextmanager
@@ -270,7 +290,7 @@ class _Carrying:
             "bytes_written": sum(
                 file.size_bytes for update in updates if isinstance(update, AddFiles) for file in update.files
             ),
-            "spark_jobs": self.jobs(),
+            **self._spent(),
         }
 
         def more(cursor: Any, snapshot: int) -> None:
@@ -304,6 +324,13 @@ class _Carrying:
                 Intent(uuid.uuid4(), tuple(updates), needed, author="lakemill", message=told), more
             )
         return work.record
+
+    def _spent(self) -> dict[str, int | None]:
+        """What Spark says that it did so far: all that there is to compute."""
+        spent = self.status.spent()
+        names = ("spark_jobs", "spark_tasks", "spark_executors", "spilled_bytes")
+        values = (None,) * 4 if spent is None else (spent.jobs, spent.tasks, spent.executors, spent.spilled_bytes)
+        return dict(zip(names, values, strict=True))
 
     def _states_at(self, states: list[Written] | None, snapshot: int) -> tuple[SourceRead, ...]:
         """The states as this publish leaves them, in the order of their numbers."""

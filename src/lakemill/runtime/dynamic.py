@@ -21,6 +21,7 @@ from lakemill.core.graph import Graph, Warned, warnings
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName, fold
 from lakemill.core.partition import check_keys
+from lakemill.core.profile import require_profile
 from lakemill.core.references import tables
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.rename import renamed
@@ -75,7 +76,7 @@ def create(lake: Lake, statement: Create, file: str | None = None, *, load: bool
         return Created(known, kept=True)
     require_home(lake, statement, known, file)
     found = analysed(lake, statement, file)
-    require_keys(statement, found, file)
+    require_properties(lake, statement, found, file)
     if known is None:
         table = definitions.create(lake.conn, definition, found.resolved, found.sources)
     elif statement.if_exists is IfExists.ALTER and _same_content(known, found):
@@ -152,8 +153,10 @@ def analysed(lake: Lake, statement: Create, file: str | None = None) -> Analysis
     return analyse(lake, statement.definition, at, file, statement.places.get("columns"))
 
 
-def require_keys(statement: Create, found: Analysis, file: str | None = None) -> None:
-    """PARTITION BY names columns that are there, in a way that both engines know."""
+def require_properties(lake: Lake, statement: Create, found: Analysis, file: str | None = None) -> None:
+    """PARTITION BY names columns that are there, in a way that both engines know, SPARK_PROFILE one of the settings."""
+    profile = statement.places.get("SPARK_PROFILE", statement.at)
+    require_profile(statement.definition.spark_profile, lake.settings.spark.profiles, profile.place(file))
     place = statement.places.get("PARTITION BY", statement.at).place(file)
     check_keys(statement.definition.partition_by, {one.name: one.type for one in found.resolved.columns}, place)
 
@@ -202,6 +205,7 @@ def change(lake: Lake, statement: Change) -> DynamicTable | None:
     table = _found(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
         return None
+    require_profile(statement.values.get("SPARK_PROFILE"), lake.settings.spark.profiles, statement.at.place())
     return _declare(lake, table, analyse_again(lake, table, statement.apply(table.definition)))
 
 

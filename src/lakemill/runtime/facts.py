@@ -47,6 +47,10 @@ def refreshed(record: RefreshRecord) -> dict[str, Any]:
         "bytes_read": record.bytes_read,
         "bytes_written": record.bytes_written,
         "spark_jobs": record.spark_jobs,
+        "spark_profile": record.spark_profile,
+        "spark_tasks": record.spark_tasks,
+        "spark_executors": record.spark_executors,
+        "spilled_bytes": record.spilled_bytes,
         "error_code": record.error_code,
         "error": record.error_text,
         "sources": [
@@ -90,6 +94,7 @@ def standing(shown: Shown) -> dict[str, Any]:
         "last_action": last and last.action and last.action.value,
         "last_outcome": last and last.outcome.value,
         "last_refresh": last and (last.ended_at or last.started_at),
+        "progress": shown.progress,
         "last_error": last and last.error_text and f"{last.error_code}: {last.error_text}",
         "rows": shown.rows,
         "bytes": shown.bytes,
@@ -137,7 +142,7 @@ def explained(one: Explained) -> dict[str, Any]:
         "b": one.b.id,
         "waits_for": [str(name) for name in one.waits_for],
         **dict.fromkeys(("action", "reason_code", "reason", "remedy", "incremental_bytes", "full_bytes")),
-        "changed_share": None,
+        **dict.fromkeys(("changed_share", "affected_keys", "spark_profile", "profile_reason", "batches")),
         "sources": [],
     }
     if one.planned is None:
@@ -151,6 +156,10 @@ def explained(one: Explained) -> dict[str, Any]:
         "incremental_bytes": plan.incremental_bytes,
         "full_bytes": plan.full_bytes,
         "changed_share": plan.share,
+        "affected_keys": plan.profile.affected,
+        "spark_profile": plan.profile.name,
+        "profile_reason": plan.profile.reason.text,
+        "batches": plan.profile.batches,
         "sources": [_source(source) for source in window.sources],
     }
 

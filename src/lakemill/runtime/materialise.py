@@ -30,7 +30,7 @@ from lakemill.runtime.claiming import holder
 from lakemill.spark import bus
 from lakemill.spark.changes import DELETE, INSERT, OPERATION, UPDATE, counted, keyed_diff
 from lakemill.spark.observed import Observed
-from lakemill.spark.session import sized_work
+from lakemill.spark.profiles import profiled, size_conf
 from lakemill.store import batches, db
 from lakemill.store.batches import Batch, Claim, Letter, Limits, Part
 from lakemill.telemetry import metrics
@@ -103,7 +103,7 @@ def materialise(lake: Lake, table_id: int, stopping: Callable[[], bool] = lambda
 def warm(lake: Lake) -> None:
     """Let Spark do once, for nothing, what takes seconds the first time."""
     layout = bus.Layout((Column(1, "k", "int32"),))
-    with sized_work(lake.spark, 0):
+    with profiled(lake.spark, size_conf(0)):
         found = bus.judged(bus.requests(lake.spark, lake.dsn, -1, (Part(0, 0, 0, 0),)), layout)
         bus.refusal(bus.sound(found, layout), layout, 0, 0, 0, 0)
 
@@ -158,7 +158,7 @@ def _once(lake: Lake, held: Claim, batch: Batch) -> _Done:
             raise PublishConflict(f"{found.full_name} is another table by now")
         layout = _layout(lake, attempt.state.table, held, batch)
         size = batch.bytes + (sum(read.file.bytes for read in attempt.state.plan.files) if held.key else 0)
-        with sized_work(lake.spark, size):
+        with profiled(lake.spark, size_conf(size)):
             staging = _Staging(lake, attempt, held, batch, layout)
             updates, changed, letters = staging.keyed() if held.key else staging.appended()
         return _publish(lake, attempt, held, batch, updates, changed, letters)

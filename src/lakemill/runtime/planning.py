@@ -17,7 +17,9 @@ import sqlglot
 from sqlglot import exp
 
 from lakemill.core.definition import Dialect, RefreshMode
+from lakemill.core.parts import stable_columns
 from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
+from lakemill.core.profile import Thresholds, require_profile, with_profile
 from lakemill.core.refresh import Action
 from lakemill.core.scan import Snapshot
 from lakemill.core.shape import NotIncremental
@@ -60,6 +62,20 @@ class Planning:
 
     def planned(self) -> tuple[Plan, Window]:
         """The plan, with the window that it stands on."""
+        plan, window = self._decided()
+        return self.profiled(plan, window), window
+
+    def profiled(self, plan: Plan, window: Window) -> Plan:
+        """The plan, with the profile that Spark has for it; one that the settings define no more is refused."""
+        declared, spark = self.table.definition.spark_profile, self.lake.settings.spark
+        if plan.action is not Action.NO_DATA:
+            require_profile(declared, spark.profiles)
+        above = Thresholds(spark.batch_keys, spark.staged_keys)
+        divisible = not isinstance(self.shape, NotIncremental) and bool(stable_columns(self.shape))
+        sizes = [source.size for source in window.sources]
+        return with_profile(plan, declared, sizes, above, divisible=divisible)
+
+    def _decided(self) -> tuple[Plan, Window]:
         window = self._look()
         strict = self.table.definition.strict and not self.full
         if strict and window.lost is not None and not self._declared_so(window.lost):
@@ -150,6 +166,11 @@ class Planning:
         """By phase; the one that saves the record counts up to here."""
         now = time.monotonic()
         return self._phases | {name: self._phases.get(name, 0.0) + now - began for name, began in self._open.items()}
+
+    @property
+    def doing(self) -> str | None:
+        """The phase that is under way, the innermost; asked by another thread."""
+        return next(reversed(list(self._open)), None)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -48,7 +48,10 @@ PIN = timedelta(hours=12)
 ATTEMPTS = 3
 ROUNDS = 5
 """How often all is planned at a newer snapshot, because somebody else has taken a table past the last one."""
-_MEASURED = ("rows_in", "rows_inserted", "rows_deleted", "records_read", "bytes_read", "bytes_written", "spark_jobs")
+_MEASURED = (
+    *("rows_in", "rows_inserted", "rows_deleted", "records_read", "bytes_read", "bytes_written"),
+    *("spark_jobs", "spark_tasks", "spark_executors", "spilled_bytes"),
+)
 _NOTHING = dict.fromkeys(_MEASURED, 0)
 NO_CHANGE = Reason("NO_CHANGE", "nothing that it reads changed")
 
@@ -269,7 +272,8 @@ class Refresh(Planning):
         try:
             return carry_out(self, held, plan, window)
         except Lost as lost:
-            return carry_out(self, held, replace(plan, action=Action.FULL, reason=lost.reason, delta=None), window)
+            whole = replace(plan, action=Action.FULL, reason=lost.reason, delta=None)
+            return carry_out(self, held, self.profiled(whole, window), window)
 
     # ------------------------------------------------------------ ends
     def _no_data(self, reason: Reason, held: claims.Claim | None = None, window: Window | None = None) -> RefreshRecord:

@@ -42,6 +42,8 @@ class Shown:
     rows: int | None
     """None where it was never loaded, or can't be counted."""
     bytes: int | None
+    progress: str | None = None
+    """How far the refresh is that runs, where it takes long."""
 
     @property
     def name(self) -> QualifiedName:
@@ -130,6 +132,7 @@ class _Look:
         oldest = min((found.version.b_hi for found in self._frontiers.values() if found), default=None)
         self._commits: list[ListedCommit] = [] if oldest is None else list_commits(lake.conn, schema, oldest)
         self._replaced = self._replacements() if self._commits else {}
+        self._progress = history.progress(lake.conn)
         listed = list_tables(lake.conn, schema, lake.snapshot().id)
         self._listed = {QualifiedName(found.schema, found.name): found for found in listed if found.kind == "table"}
 
@@ -147,6 +150,7 @@ class _Look:
             next(iter(history.history(self.lake.conn, table.id, 1)), None),
             self._rows(table, listed),
             listed.bytes if listed is not None else None,
+            self._progress.get(table.id),
         )
 
     def _change(self, name: QualifiedName, frontier: Frontier | None) -> Commit | None:

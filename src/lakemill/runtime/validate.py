@@ -31,7 +31,7 @@ from lakemill.errors import (
     UserError,
 )
 from lakemill.runtime.analyse import Analysis, parse_query
-from lakemill.runtime.dynamic import analysed, require_home, require_keys, warned
+from lakemill.runtime.dynamic import analysed, require_home, require_properties, warned
 from lakemill.store import db, definitions
 from lakemill.store.definitions import SourceKind
 
@@ -129,7 +129,7 @@ def _validated(lake: Lake, statement: Create, file: str | None) -> Validation:
         where = "types"
         found = analysed(lake, statement, file)
         where = "properties"
-        require_keys(statement, found, file)
+        require_properties(lake, statement, found, file)
         if known is None:
             definitions.create(lake.conn, definition, found.resolved, found.sources)
         elif statement.if_exists is not IfExists.KEEP:

@@ -330,13 +330,15 @@ def leaving_nothing(attempt: Writing, also: Callable[[], None] | None = None) ->
 
 @contextmanager
 def diff_of(
-    attempt: Writing, frame: DataFrame, timed: AbstractContextManager[None] | None = None
+    attempt: Writing, frame: DataFrame, timed: AbstractContextManager[None] | None = None, *more: DataFrame
 ) -> Iterator[DataFrame]:
-    """The frame, computed once: written to a scratch folder and read back as often as it is needed."""
+    """The frame, and ``more`` parts of it, computed once: written to a scratch folder and read back when needed."""
     folder = attempt.scratch()
     try:
         with timed or nullcontext():
             schema = stage_diff(frame, folder)
+            for part in more:  # one after the other: each needs memory for itself only
+                stage_diff(part, folder)
         yield read_diff(attempt.lake.spark, folder, schema)
     finally:
         with suppress(LakemillError, OSError):

@@ -105,10 +105,10 @@ def _times(frame: DataFrame, keys: Sequence[str]) -> Expr:
 
 
 def stage_diff(frame: DataFrame, folder: str) -> t.StructType:
-    """Compute the frame once, into Parquet files of a scratch folder."""
+    """Compute the frame once, into Parquet files of a scratch folder, beside those of its other parts."""
     try:
         with explained_write():
-            frame.write.option("compression", "snappy").parquet(writer_path(folder))
+            frame.write.mode("append").option("compression", "snappy").parquet(writer_path(folder))
     except Exception as error:
         if _TWICE in str(error):
             raise BadArgument(

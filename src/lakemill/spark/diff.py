@@ -17,15 +17,17 @@ import pyarrow as pa
 from pyspark.sql import Column as Expr
 from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as t
 
 from lakemill.core.algebra import WEIGHT
 from lakemill.core.schema import Column, quote_spark
 from lakemill.spark import types
-from lakemill.spark.ends import ORDERED, ends_of, plain, read_ends, within
+from lakemill.spark.ends import ORDERED, ends_of, plain, read_ends, together, within
 from lakemill.spark.positions import FILE_ID, POSITION
 
 TOLERANCE = 1e-9
 _FLOATS = ("float32", "float64")
+_HASHED = (*ORDERED, t.BooleanType, t.DecimalType, t.TimestampType, t.TimestampNTZType)
 _ID, _TIMES, _RANK = "__diff_id", "__times", "__rank"
 
 
@@ -38,8 +40,18 @@ class Size:
     where: str | None
 
 
-def measured(signed: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, Callable[[], Size]]:
-    """The signed rows, watched on their way to the staging file; once they are there, what they come to."""
+def parts_of(frame: DataFrame, columns: Sequence[Column], places: Sequence[int], count: int) -> list[DataFrame]:
+    """The rows in this many parts, by a hash of the columns at these places; one part where none can be hashed."""
+    chosen = [columns[place] for place in places]
+    keys = [_named(column.name) for column in chosen if isinstance(types.shown(column), _HASHED)]
+    if count == 1 or not keys:
+        return [frame]
+    number = F.pmod(F.xxhash64(*keys), F.lit(count))
+    return [frame.where(number == part) for part in range(count)]
+
+
+def measured(parts: Sequence[DataFrame], columns: Sequence[Column]) -> tuple[list[DataFrame], Callable[[], Size]]:
+    """The signed rows, watched on their way to the staging files; once all are there, what they come to."""
     gone = F.col(WEIGHT) < 0
     kinds = {column.name: types.shown(column) for column in columns}
     kinds = {name: type_ for name, type_ in kinds.items() if isinstance(type_, ORDERED)}
@@ -48,14 +60,15 @@ def measured(signed: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, C
         F.coalesce(F.sum(F.when(gone, -F.col(WEIGHT))), F.lit(0)).cast("bigint"),
         *ends_of([F.when(gone, plain(name, type_)) for name, type_ in kinds.items()], gone),
     ]
-    observation = Observation(f"diff-{uuid.uuid4()}")
-    watched = signed.observe(observation, *(measure.alias(f"m{i}") for i, measure in enumerate(measures)))
+    named = [measure.alias(f"m{i}") for i, measure in enumerate(measures)]
+    observations = [Observation(f"diff-{uuid.uuid4()}") for _ in parts]
+    watched = [part.observe(seen, *named) for part, seen in zip(parts, observations, strict=True)]
 
     def size() -> Size:
-        found = observation.get
-        row = [found[f"m{i}"] for i in range(len(measures))]
-        ends = read_ends(row[2:], list(kinds.values()))
-        return Size(row[0], row[1], within(dict(zip(kinds, ends, strict=True))))
+        rows = [[seen.get[f"m{i}"] for i in range(len(measures))] for seen in observations]
+        ends = zip(*(read_ends(row[2:], list(kinds.values())) for row in rows), strict=True)
+        known = {name: together(found) for name, found in zip(kinds, ends, strict=True)}
+        return Size(sum(row[0] for row in rows), sum(row[1] for row in rows), within(known))
 
     return watched, size
 

@@ -121,6 +121,12 @@ def joined(ranges: Iterable[tuple[Any, Any]], nearer: int = 2) -> Ends:
     return tuple(found)
 
 
+def together(parts: Iterable[Ends]) -> Ends:
+    """What holds for all parts of the rows."""
+    found = list(parts)
+    return None if None in found else joined(pair for ends in found for pair in ends or ())
+
+
 def within(ends: Mapping[str, Ends]) -> str | None:
     """A condition in Spark SQL, by column; None where it would say nothing."""
     if () in ends.values():

@@ -8,14 +8,15 @@ business: it gives DataFrames.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import cast
 
 import sqlglot
 from py4j.protocol import Py4JError
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType
@@ -33,6 +34,7 @@ from lakemill.core.schema import Column, quote_spark
 from lakemill.core.sparksql import SparkQuery
 from lakemill.spark import types
 from lakemill.spark.ends import NUMBERS, ORDERED, Ends, Word, apart, ends_of, few_ends, joined, read_ends, within
+from lakemill.spark.session import has_executors
 from lakemill.telemetry.log import log
 
 Leaf = Callable[[int, End, str | None], DataFrame]
@@ -62,7 +64,7 @@ class Execution:
         """
         self._spark, self._leaves, self._output = spark, leaves, output
         self._prefix = f"lakemill_{uuid.uuid4().hex}_"
-        self._clock, self._bytes = clock, sizes
+        self._clock, self._bytes, self._apart = clock, sizes, has_executors(spark)
         self._types: dict[str, Mapping[str, str]] = {}
         for number, columns in enumerate(types):
             self._types[self._prefix + leaf(number, "a")] = columns
@@ -168,7 +170,7 @@ class Execution:
             text, self._types[self._prefix + name] = dialect.translated(self._own(query), self._types)
             frame = self._asked(text)
             if not name.endswith(_DERIVED) or self._steps[name].gated:
-                frame = self._kept[name] = _keep(frame)
+                frame = self._kept[name] = _keep(frame, apart=self._apart)
             self._add(name, frame)
         else:
             source, _, end = name.removeprefix("source").partition("_")
@@ -178,7 +180,8 @@ class Execution:
                 return
             frame = self._leaves(number, at_end, needed)
             if at_end == "delta" and len(self._uses.get((number, at_end), ())) > 1:
-                frame = self._kept[name] = _keep(frame)  # files in which rows were deleted are read once
+                # files in which rows were deleted are read once
+                frame = self._kept[name] = _keep(frame, apart=self._apart)
             self._add(name, frame)
 
     def _needed(self, number: int, end: End) -> str | None:
@@ -222,13 +225,14 @@ class Execution:
         return named.select(*values)
 
 
-def _keep(frame: DataFrame) -> DataFrame:
+def _keep(frame: DataFrame, *, apart: bool) -> DataFrame:
     """The frame, computed once, by whoever asks first.
 
     Not persist(): a plan over kept frames would hold their plans, and those over it theirs; steps build on steps, and
-    Spark walks and prints such a plan in time that grows with the number of ways through it.
+    Spark walks and prints such a plan in time that grows with the number of ways through it. Where executors can be
+    lost it is held by two of them, because nobody could compute it again.
     """
-    return frame.localCheckpoint(eager=False)
+    return frame.localCheckpoint(eager=False, storageLevel=StorageLevel.MEMORY_AND_DISK_2 if apart else None)
 
 
 def _forget(frame: DataFrame) -> None:
@@ -263,18 +267,3 @@ def _instant(time: datetime | None) -> exp.Expr:
     assert time is not None  # noqa: S101  (whoever asks for the clock was given one)
     text = time.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
     return exp.AtTimeZone(this=exp.cast(exp.Literal.string(text), "TIMESTAMP"), zone=exp.Literal.string("UTC"))
-
-
-@contextmanager
-def counted_jobs(spark: SparkSession, group: str) -> Iterator[Callable[[], int | None]]:
-    """Jobs that are started in the body, by this thread, are counted; None where the session can't tell (Connect)."""
-    context = getattr(spark, "sparkContext", None) if type(spark).__module__ == "pyspark.sql.session" else None
-    if context is None:
-        yield lambda: None
-        return
-    context.setJobGroup(group, f"refresh {group}")
-    try:
-        yield lambda: len(context.statusTracker().getJobIdsForGroup(group))
-    finally:
-        with suppress(OSError, Py4JError):  # a JVM that is gone counts nothing, and its loss is being told
-            context.setLocalProperty("spark.jobGroup.id", None)

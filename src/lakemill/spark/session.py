@@ -8,6 +8,7 @@ server with other defaults can't change an answer.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -63,18 +64,9 @@ PROFILES: Mapping[str, str] = {
 }
 CONNECT_SECONDS = 10
 RECYCLE_SECONDS = 10
-SMALL, TINY = 64 << 20, 4 << 20
-"""Bytes: what reads fewer takes longer to plan again on the way, or even to compile, than to do."""
-SMALL_WORK: Mapping[str, str] = {
-    "spark.sql.adaptive.enabled": "false",  # it makes every stage a job
-    "spark.sql.shuffle.partitions": "2",
-}
-TINY_WORK: Mapping[str, str] = {**SMALL_WORK, "spark.sql.codegen.wholeStage": "false"}
 
 _session: SparkSession | None = None
 _applied: Settings | None = None
-_sized: dict[int, tuple[int, dict[str, str]]] = {}
-"""By session: how many do small work on it, and what was set before."""
 _has_s3 = False
 _lock = threading.RLock()
 _thread = threading.local()
@@ -198,34 +190,11 @@ def process() -> int | None:
     return None if found is None else int(found.pid)
 
 
-@contextmanager
-def sized_work(spark: SparkSession, size: int) -> Iterator[None]:
-    """For the body, Spark is set for work that reads this many bytes.
-
-    Threads that share a session share the setting: while one of them does small work, the others do theirs so too.
-    """
-    wanted = TINY_WORK if size < TINY else SMALL_WORK if size < SMALL else {}
-    if not wanted:
-        yield
-        return
-    with _lock:
-        count, before = _sized.get(id(spark), (0, {}))
-        if count == 0:
-            before = {name: str(spark.conf.get(name)) for name in wanted}
-            for name, value in wanted.items():
-                spark.conf.set(name, value)
-        _sized[id(spark)] = count + 1, before
-    try:
-        yield
-    finally:
-        with _lock:
-            count, before = _sized.pop(id(spark))
-            if count > 1:
-                _sized[id(spark)] = count - 1, before
-            else:
-                with suppress(OSError, Py4JError):  # a JVM that is gone needs no settings, and its loss is being told
-                    for name, value in before.items():
-                        spark.conf.set(name, value)
+def has_executors(spark: SparkSession) -> bool:
+    """Whether work is done by processes other than the one that directs it, as far as that is known."""
+    if hasattr(spark, "is_stopped"):  # Spark Connect does not say
+        return False
+    return re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master)) is None
 
 
 def launch_conf(settings: Settings) -> dict[str, str]:

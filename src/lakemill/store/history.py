@@ -63,6 +63,11 @@ class RefreshRecord:
     bytes_read: int | None = None
     bytes_written: int | None = None
     spark_jobs: int | None = None
+    spark_profile: str | None = None
+    """None: the session's own settings, fitted to what was read."""
+    spark_tasks: int | None = None
+    spark_executors: int | None = None
+    spilled_bytes: int | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds, in the order of the phases."""
     error_code: str | None = None
@@ -133,7 +138,23 @@ def failures_in_a_row(where: Executor, dynamic_id: int) -> int:
 def close_abandoned(where: Executor) -> tuple[UUID, ...]:
     """Refreshes whose worker is gone are recorded as failed; which ones."""
     rows = where.execute(QUERIES["close_abandoned"].compose(), {"code": ClaimLost.code}).fetchall()
+    if rows:
+        where.execute(QUERIES["forget_progress"].compose())
     return tuple(row[0] for row in rows)
+
+
+def tell_progress(where: Executor, refresh_id: UUID, told: str) -> None:
+    """How far a refresh is, in words; until ``end_progress``."""
+    where.execute(QUERIES["tell_progress"].compose(), {"refresh_id": refresh_id, "told": told})
+
+
+def end_progress(where: Executor, refresh_id: UUID) -> None:
+    where.execute(QUERIES["end_progress"].compose(), {"refresh_id": refresh_id})
+
+
+def progress(where: Executor) -> dict[int, str]:
+    """How far the refreshes are that run and take long, by table."""
+    return {row[0]: row[1] for row in where.execute(QUERIES["progress"].compose()).fetchall()}
 
 
 def forget_refreshes(where: Executor, before: datetime) -> int:

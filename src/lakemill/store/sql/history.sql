@@ -6,12 +6,14 @@ WITH saved AS (
   INSERT INTO lakemill.refreshes (
     refresh_id, dynamic_id, schema_name, table_name, definition_version, trigger, outcome, action, reason, remedy,
     a, b, t, commit_snapshot, holder, fence, started_at, ended_at, rows_in, rows_inserted, rows_deleted,
-    rows_recomputed, records_read, bytes_read, bytes_written, spark_jobs, phases, error_code, error_text)
+    rows_recomputed, records_read, bytes_read, bytes_written, spark_jobs, spark_profile, spark_tasks, spark_executors,
+    spilled_bytes, phases, error_code, error_text)
   VALUES (
     %(refresh_id)s, %(dynamic_id)s, %(schema)s, %(name)s, %(definition_version)s, %(trigger)s, %(outcome)s,
     %(action)s, %(reason)s, %(remedy)s, %(a)s, %(b)s, %(t)s, %(commit)s, %(holder)s, %(fence)s, %(started_at)s,
     %(ended_at)s, %(rows_in)s, %(rows_inserted)s, %(rows_deleted)s, %(rows_recomputed)s, %(records_read)s,
-    %(bytes_read)s, %(bytes_written)s, %(spark_jobs)s, %(phases)s, %(error_code)s, %(error_text)s)
+    %(bytes_read)s, %(bytes_written)s, %(spark_jobs)s, %(spark_profile)s, %(spark_tasks)s, %(spark_executors)s,
+    %(spilled_bytes)s, %(phases)s, %(error_code)s, %(error_text)s)
   ON CONFLICT (refresh_id) DO UPDATE SET
     definition_version = excluded.definition_version, outcome = excluded.outcome, action = excluded.action,
     reason = excluded.reason, remedy = excluded.remedy, a = excluded.a, b = excluded.b, t = excluded.t,
@@ -19,8 +21,9 @@ WITH saved AS (
     ended_at = excluded.ended_at, rows_in = excluded.rows_in, rows_inserted = excluded.rows_inserted,
     rows_deleted = excluded.rows_deleted, rows_recomputed = excluded.rows_recomputed,
     records_read = excluded.records_read, bytes_read = excluded.bytes_read, bytes_written = excluded.bytes_written,
-    spark_jobs = excluded.spark_jobs, phases = excluded.phases, error_code = excluded.error_code,
-    error_text = excluded.error_text
+    spark_jobs = excluded.spark_jobs, spark_profile = excluded.spark_profile, spark_tasks = excluded.spark_tasks,
+    spark_executors = excluded.spark_executors, spilled_bytes = excluded.spilled_bytes, phases = excluded.phases,
+    error_code = excluded.error_code, error_text = excluded.error_text
   WHERE refreshes.outcome <> 'SUCCEEDED')
 INSERT INTO lakemill.refresh_sources (
   refresh_id, position, schema_name, table_name, table_id, commit_a, commit_b, rows_in)
@@ -36,7 +39,8 @@ ON CONFLICT (refresh_id, position) DO UPDATE SET
 SELECT r.refresh_id, r.dynamic_id, r.schema_name, r.table_name, r.definition_version, r.trigger, r.started_at,
        r.outcome, r.action, r.reason, r.remedy, r.a, r.b, r.t, r.commit_snapshot, r.holder, r.fence, r.ended_at,
        r.rows_in, r.rows_inserted, r.rows_deleted, r.rows_recomputed, r.records_read, r.bytes_read, r.bytes_written,
-       r.spark_jobs, r.phases, r.error_code, r.error_text,
+       r.spark_jobs, r.spark_profile, r.spark_tasks, r.spark_executors, r.spilled_bytes, r.phases, r.error_code,
+       r.error_text,
        (SELECT coalesce(json_agg(json_build_array(s.schema_name, s.table_name, s.table_id, s.commit_a, s.commit_b,
                                                   s.rows_in) ORDER BY s.position), '[]')
         FROM lakemill.refresh_sources s WHERE s.refresh_id = r.refresh_id)
@@ -67,7 +71,26 @@ WHERE r.outcome = 'EXECUTING' AND NOT EXISTS (
   WHERE c.dynamic_id = r.dynamic_id AND c.fence = r.fence AND c.expires_at > clock_timestamp())
 RETURNING r.refresh_id;
 
+-- name: forget_progress
+-- what killed workers left
+DELETE FROM lakemill.progress p USING lakemill.refreshes r
+WHERE r.refresh_id = p.refresh_id AND r.outcome <> 'EXECUTING';
+
 -- name: forget
 -- old records; the newest of each table stays
 DELETE FROM lakemill.refreshes r WHERE r.started_at < %(before)s AND EXISTS (
   SELECT FROM lakemill.refreshes n WHERE n.dynamic_id = r.dynamic_id AND n.started_at > r.started_at);
+
+-- name: tell_progress
+-- how far a refresh is that runs; apart from its record, which its publish holds
+INSERT INTO lakemill.progress (refresh_id, told) VALUES (%(refresh_id)s, %(told)s)
+ON CONFLICT (refresh_id) DO UPDATE SET told = excluded.told, told_at = clock_timestamp();
+
+-- name: end_progress
+-- it has ended
+DELETE FROM lakemill.progress WHERE refresh_id = %(refresh_id)s;
+
+-- name: progress
+-- of refreshes that run, by table
+SELECT r.dynamic_id, p.told FROM lakemill.progress p JOIN lakemill.refreshes r USING (refresh_id)
+WHERE r.outcome = 'EXECUTING';

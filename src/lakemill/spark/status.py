@@ -1,0 +1,127 @@
+"""What Spark says of a refresh's jobs: how far they are, and in the end tasks, executors and spill.
+
+Jobs are found by their group, which is set for the thread that works. Counts of tasks come from PySpark's status
+tracker; executors and spill, which that does not have, from the status store behind it, as the values of Spark's REST
+API (``status.api.v1``). Through Spark Connect nothing is known. It only asks: a JVM that is gone is told by others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+
+from lakemill.spark.session import has_executors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTLE = 1.0
+"""Seconds: events reach the status store a moment after a job has ended; longer is not waited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    jobs: int
+    tasks: int
+    executors: int
+    spilled_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Of the stages that are known so far; more may come."""
+
+    done: int
+    total: int
+    stages: int
+
+
+class Status:
+    def __init__(self, spark: SparkSession, group: str) -> None:
+        connect = type(spark).__module__ != "pyspark.sql.session"
+        self._context: Any = None if connect else spark.sparkContext
+        self._group, self._apart = group, has_executors(spark)
+
+    @property
+    def known(self) -> bool:
+        """Whether the session can tell; Spark Connect can't."""
+        return self._context is not None
+
+    def tasks(self) -> Tasks | None:
+        """How far it is; from any thread."""
+        if self._context is None:
+            return None
+        tracker = self._context.statusTracker()
+        with suppress(OSError, Py4JError):
+            found = [stage for number in self._stages() if (stage := tracker.getStageInfo(number)) is not None]
+            known = [stage for stage in found if stage.numTasks]
+            return Tasks(sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known), len(known))
+        return None
+
+    def spent(self) -> Spent | None:
+        """What its jobs took, of every stage its last attempt."""
+        if self._context is None:
+            return None
+        with suppress(OSError, Py4JError):
+            self._settle()
+            store = self._context._jsc.sc().statusStore()
+            stages = [stage for number in self._stages() if (stage := _stage(store, number)) is not None]
+            tasks = [stage.numCompleteTasks() for stage in stages]
+            spilled = sum(stage.diskBytesSpilled() for stage in stages)
+            ran = [stage for stage, count in zip(stages, tasks, strict=True) if count]
+            return Spent(len(self._jobs()), sum(tasks), len(self._executors(store, ran)), spilled)
+        return None
+
+    def _executors(self, store: Any, stages: list[Any]) -> set[str]:
+        if not self._apart:
+            return {"driver"} if stages else set()
+        found: set[str] = set()
+        for stage in stages:
+            keys = store.executorSummary(stage.stageId(), stage.attemptId()).keysIterator()
+            while keys.hasNext():
+                found.add(keys.next())
+        return found
+
+    def _settle(self) -> None:
+        tracker, end = self._context.statusTracker(), time.monotonic() + SETTLE
+        for job in self._jobs():
+            while (info := tracker.getJobInfo(job)) is not None and info.status == "RUNNING":
+                if time.monotonic() > end:
+                    return
+                time.sleep(0.005)
+
+    def _jobs(self) -> list[int]:
+        return list(self._context.statusTracker().getJobIdsForGroup(self._group))
+
+    def _stages(self) -> list[int]:
+        tracker = self._context.statusTracker()
+        infos = [info for job in self._jobs() if (info := tracker.getJobInfo(job)) is not None]
+        return sorted({int(stage) for info in infos for stage in info.stageIds})
+
+
+def _stage(store: Any, number: int) -> Any:
+    try:
+        return store.lastStageAttempt(number)
+    except Py4JError:  # it was skipped, because what it makes was there, or is forgotten by now
+        return None
+
+
+@contextmanager
+def grouped_jobs(spark: SparkSession, group: str) -> Iterator[Status]:
+    """Jobs that are started in the body, by this thread, are a group that can be asked about."""
+    status = Status(spark, group)
+    if not status.known:
+        yield status
+        return
+    context: Any = spark.sparkContext
+    context.setJobGroup(group, f"refresh {group}")
+    try:
+        yield status
+    finally:
+        with suppress(OSError, Py4JError):  # a JVM that is gone counts nothing, and its loss is being told
+            context.setLocalProperty("spark.jobGroup.id", None)
