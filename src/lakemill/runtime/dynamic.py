@@ -311,8 +311,10 @@ def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = Fal
     with lake.conn.transaction():
         for table in tables:
             changed |= definitions.set_state(lake.conn, [table.id], *_awaited(graph, stopped, table.name))
-        free = [by_name[name].id for name in below if _awaited(graph, stopped, name)[0] is State.ACTIVE]
-        changed |= definitions.set_state(lake.conn, free, State.ACTIVE, only=_WAITING)
+        for name in below:  # others wait on, and say for whom
+            state, reason = _awaited(graph, stopped, name)
+            moved = definitions.set_state(lake.conn, [by_name[name].id], state, reason, only=_WAITING)
+            changed |= moved if state is State.ACTIVE else frozenset()
         work.recovered(lake.conn, changed)
     return tuple(name for name, table in by_name.items() if table.id in changed)
 
@@ -340,7 +342,7 @@ def _wait_or_go(lake: Lake, name: QualifiedName) -> None:
     with lake.conn.transaction():
         for one in (name, *graph.dependents(name)):
             state, reason = _awaited(graph, stopped, one)
-            only = _WAITING if state is State.ACTIVE else _GOING
+            only = _WAITING if state is State.ACTIVE else _GOING | _WAITING
             definitions.set_state(lake.conn, [by_name[one].id], state, reason, only=only)
 
 

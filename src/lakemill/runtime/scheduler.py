@@ -22,7 +22,7 @@ from lakemill.core.tending import candidates, open_at
 from lakemill.lake.listing import list_crowds
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.standings import Look, Looks
-from lakemill.store import db, history, versions, work
+from lakemill.store import db, history, publishes, versions, work
 from lakemill.store.work import Kind
 from lakemill.telemetry import metrics
 from lakemill.telemetry.log import failed, log
@@ -36,6 +36,9 @@ IDLE = timedelta(minutes=1)
 MEASURE = timedelta(seconds=5)
 """How often the gauges of all tables are set: nobody scrapes more often."""
 FORGET = timedelta(hours=1)
+PUBLISHES = timedelta(days=7)
+"""How long the id of a publish is known. Whoever lost its answer asks within minutes, and no transaction lives that
+long: after a week none can be settled any more, or be published a second time."""
 AT_ONCE = 20
 """Tables that are compacted in one interval, the best first."""
 LAST = -1_000_000
@@ -242,6 +245,7 @@ def _forget(lake: Lake, now: datetime) -> None:
     with lake.catalog() as catalog:
         oldest = catalog.oldest()
     versions.forget_versions(lake.conn, oldest)
+    publishes.forget_publishes(lake.conn, PUBLISHES)
 
 
 def _raise_idle(lake: Lake, look: Look) -> None:

@@ -65,18 +65,21 @@ class Looks:
         known = {one.name: one for one in tables}
         bases: dict[QualifiedName, frozenset[int]] = {}
         standings: dict[QualifiedName, Standing] = {}
-        unsure: dict[QualifiedName, int] = {}
+        unsure = _unsure_since(graph, known, gone, expired)
         """Tables whose content is about to be another, or became one, without a change of a base table; since when."""
+        times = work.times(lake.conn, set(unsure.values()), schema) if unsure else {}
         for name in graph.order:
             one = known[name]
             bases[name] = frozenset(one.bases).union(*(bases[supplier] for supplier in graph.suppliers(name)))
             held = versions.get(one.id, ())
             mine = tuple(v for v in held if one.version and v.definition_version == one.version.definition_version)
             change = self._change(one, bases[name])
-            if (since := _unsure(one, gone, expired, [known[s] for s in graph.suppliers(name)], unsure)) is not None:
-                unsure[name] = since
-                if one.version is not None:
-                    change = _earlier(change, Commit(max(since, one.version.b_hi + 1), head.time))
+            if name in unsure and one.version is not None:
+                since, b = unsure[name], one.version.b_hi
+                # what was so before b, and is found out now, has no time of its own
+                change = _earlier(
+                    change, Commit(max(since, b + 1), times.get(since, head.time) if since > b else head.time)
+                )
             standings[name] = Standing(
                 name,
                 mine or ((one.version,) if one.version else ()),
@@ -103,6 +106,17 @@ class Looks:
         if nodes != self._nodes:
             self._graph, self._nodes = build_graph(nodes), nodes
         return self._graph
+
+
+def _unsure_since(
+    graph: Graph, known: Mapping[QualifiedName, Known], gone: Mapping[int, int], expired: frozenset[int]
+) -> dict[QualifiedName, int]:
+    found: dict[QualifiedName, int] = {}
+    for name in graph.order:
+        since = _unsure(known[name], gone, expired, [known[one] for one in graph.suppliers(name)], found)
+        if since is not None:
+            found[name] = since
+    return found
 
 
 def _unsure(

@@ -32,7 +32,7 @@ from lakemill.errors import (
     of_code,
 )
 from lakemill.runtime import recording, upkeep
-from lakemill.runtime.claiming import free_the_dead
+from lakemill.runtime.claiming import free, free_the_dead, holder
 from lakemill.runtime.dynamic import suspend_failing
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.refresh import refresh_at
@@ -109,6 +109,8 @@ class Worker:
         ]
         for thread in threads:
             thread.start()
+        if Kind.INGEST in self.kinds:
+            log().warning("no work of the kind ingest exists yet: none will be taken", worker=self.name)
         log().info("working", worker=self.name, slots=self.slots, kinds=[kind.value for kind in self.kinds])
         last = 0.0
         while not stop.wait(WATCH):
@@ -130,6 +132,7 @@ class Worker:
             thread.join(max(0.0, deadline - time.monotonic()))
         with suppress(LakemillError, *db.LOST), closing(self._connect()) as conn:
             work.leave(conn, self.name)
+            free(conn, [holder(thread) for thread in threads])
         log().info("stopped", worker=self.name, left=[one.subject for one in self.doing])
 
     def _beat(self) -> None:

@@ -6,6 +6,7 @@ its time finds its number out of date, and nothing that it computed becomes visi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -68,6 +69,11 @@ def release(where: Executor, held: Claim) -> None:
 def take_away(where: Executor, dynamic_id: int, holder: str) -> None:
     """A holder is known to be gone: the table is free. Should it live after all, its number is out of date."""
     where.execute(QUERIES["take_away"].compose(), {"dynamic_id": dynamic_id, "holder": holder})
+
+
+def take_away_all(where: Executor, holders: Sequence[str]) -> None:
+    """The same for all that these hold."""
+    where.execute(QUERIES["take_away_all"].compose(), {"holders": list(holders)})
 
 
 def lock_claim(where: Executor, dynamic_id: int) -> None:

@@ -281,7 +281,8 @@ def set_state(
         "reason": reason,
         "only": None if only is None else [one.value for one in only],
     }
-    return frozenset(row[0] for row in where.execute(QUERIES["set_state"].compose(), values).fetchall())
+    rows = where.execute(QUERIES["set_state"].compose(), values).fetchall()
+    return frozenset(dynamic_id for dynamic_id, changed in rows if changed)
 
 
 def rename(where: Executor, table: DynamicTable, to: QualifiedName) -> None:

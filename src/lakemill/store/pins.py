@@ -94,6 +94,11 @@ def unpin(conn: psycopg.Connection[Any], pin_id: UUID) -> None:
     conn.execute(QUERIES["delete_pin"].compose(), {"pin_id": pin_id})
 
 
+def unpin_all(where: Executor, holders: Sequence[str]) -> None:
+    """Those who are about to go need nothing any more."""
+    where.execute(QUERIES["delete_pins_of"].compose(), {"holders": list(holders)})
+
+
 @contextmanager
 def pinned(
     conn: psycopg.Connection[Any],

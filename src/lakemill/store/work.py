@@ -169,6 +169,13 @@ def kept(where: Executor, snapshots: Iterable[int], catalog_schema: str) -> froz
     return frozenset(row[0] for row in where.execute(query, {"snapshots": list(snapshots)}).fetchall())
 
 
+def times(where: Executor, snapshots: Iterable[int], catalog_schema: str) -> Mapping[int, datetime]:
+    """When each of these was committed; of one that was expired, or never was: the next. None where there is none."""
+    query = QUERIES["times"].compose({"catalog": sql.Identifier(catalog_schema)})
+    rows = where.execute(query, {"snapshots": list(snapshots)}).fetchall()
+    return {snapshot: time for snapshot, time in rows if time is not None}
+
+
 def unreadable(where: Executor, catalog_schema: str) -> frozenset[int]:
     """Tables whose content nobody can read any more: somebody expired its commit."""
     query = QUERIES["unreadable"].compose({"catalog": sql.Identifier(catalog_schema)})

@@ -139,6 +139,12 @@ ORDER BY v.dynamic_id, v.version_id;
 -- those that were not expired
 SELECT snapshot_id FROM {catalog}.ducklake_snapshot WHERE snapshot_id = ANY(%(snapshots)s::bigint[]);
 
+-- name: times
+-- when these were committed; of one that is not there any more, the next
+SELECT w.snapshot, (SELECT p.snapshot_time FROM {catalog}.ducklake_snapshot p WHERE p.snapshot_id >= w.snapshot
+                    ORDER BY p.snapshot_id LIMIT 1)
+FROM unnest(%(snapshots)s::bigint[]) AS w (snapshot);
+
 -- name: unreadable
 -- tables whose commit somebody expired
 SELECT f.dynamic_id FROM lakemill.frontiers f JOIN lakemill.versions v USING (version_id)
