@@ -16,7 +16,14 @@ from lakemill.core.lag import Commit
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import State
 from lakemill.core.retry import suspends
-from lakemill.errors import PublishConflict, SqlFailed, StorageUnavailable
+from lakemill.errors import (
+    EngineLost,
+    LakemillError,
+    PublishConflict,
+    RefreshTimedOut,
+    SqlFailed,
+    StorageUnavailable,
+)
 from lakemill.runtime import dynamic
 from lakemill.runtime.scheduler import Scheduler
 from lakemill.runtime.standings import Look, Looks
@@ -181,7 +188,41 @@ def test_an_outage_does_not_count_towards_suspension(service: Service) -> None:
     for error in (*[StorageUnavailable] * 10, PublishConflict):
         failure = work.failed(service.lake.conn, id_of(service, "a"), 1, error)
         assert failure is not None
-        assert not suspends(failure, 5)
+        assert not suspends(failure, error, 5)
+
+
+def lose(service: Service, name: str, error: type[LakemillError], times: int) -> bool:
+    """Whether the table is suspended after so many more failures of this kind."""
+    table = id_of(service, name)
+    for _ in range(times):
+        failure = work.failed(service.lake.conn, table, 1, error)
+    assert failure is not None
+    return suspends(failure, error, 5, work.most_lost(service.lake.conn, table, error.code))
+
+
+def test_a_table_that_always_takes_too_long_is_suspended(service: Service) -> None:
+    service.create("a", "SELECT k FROM r")
+    assert not lose(service, "a", RefreshTimedOut, 4)
+    assert lose(service, "a", RefreshTimedOut, 1)
+    assert lose(service, "a", SqlFailed, 1), "one row of its own failures, of whatever kind"
+
+
+def test_a_table_that_takes_the_engine_down_is_suspended_and_not_those_beside_it(service: Service) -> None:
+    for name in ("cause", "beside"):
+        service.create(name, "SELECT k FROM r")
+    assert not lose(service, "beside", EngineLost, 1)
+    assert not lose(service, "cause", EngineLost, 4)
+    assert lose(service, "cause", EngineLost, 1)
+    work.recovered(service.lake.conn, [id_of(service, "cause")])
+    assert not lose(service, "beside", EngineLost, 1)
+
+
+def test_an_engine_that_nobody_can_use_suspends_nobody(service: Service) -> None:
+    for name in ("a", "b"):
+        service.create(name, "SELECT k FROM r")
+    assert not lose(service, "a", EngineLost, 4)
+    assert not lose(service, "b", EngineLost, 6)
+    assert not lose(service, "a", EngineLost, 6)
 
 
 # ---------------------------------------------------------------- expired

@@ -90,11 +90,14 @@ def test_whoever_changes_the_same_row_meanwhile_is_first(database: str) -> None:
 
 # ---------------------------------------------------------------- servers that vanish, and take each other's place
 def test_a_server_that_vanishes_is_noticed(database: str) -> None:
-    with cut_wire(database) as wire, closing(db.connect(wire.dsn)) as conn:
-        with socket.socket(fileno=os.dup(conn.pgconn.socket)) as ours:
-            assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-            assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
-            assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+    with (
+        cut_wire(database) as wire,
+        closing(db.connect(wire.dsn)) as conn,
+        socket.socket(fileno=os.dup(conn.pgconn.socket)) as ours,
+    ):
+        assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
     given = db.parameters_of("host=a keepalives_idle=7 tcp_user_timeout=1")
     assert (given["keepalives_idle"], given["tcp_user_timeout"], given["keepalives"]) == ("7", "1", 1)
 
@@ -108,7 +111,9 @@ def test_of_several_hosts_the_one_that_can_be_written_is_meant(database: str) ->
         with closing(db.connect(several)) as conn:
             assert str(conn.info.port) == ports[1]
             name = conn.info.dbname
-            conn.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(sql.Identifier(name)))
+            conn.execute(
+                sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(sql.Identifier(name))
+            )
         with pytest.raises(StoreUnavailable, match="read-only"):
             db.connect(several)
         db.connect(make_conninfo(several, target_session_attrs="any")).close()

@@ -284,7 +284,7 @@ class _Carrying:
             # its own commit too: whoever reads this version, a consumer or a point, reads it there
             positions = {read.table_id: read.commit for read in (*reads, *kept)} | {table_id: snapshot}
             schema = self.lake.settings.lake.catalog_schema
-            pins.move_positions(cursor, f"dynamic:{table.id}", positions, catalog_schema=schema)
+            pins.move_positions(cursor, pins.dynamic(table.id), positions, catalog_schema=schema)
             work.finish(cursor, self.plan.action, self.plan.reason, snapshot, **measured)
 
         with work.phase("publish"):

@@ -249,7 +249,7 @@ class Refresh(Planning):
         self.begin()
 
     def _is_current(self) -> bool:
-        if self.frontier is None or self.full:
+        if self.frontier is None or self.full or self.table.stale_since is not None:
             return False
         with self.phase("look"):
             return unchanged(self.lake, self.table, self.sources, self.frontier, self.b)
@@ -310,7 +310,7 @@ class Refresh(Planning):
         positions = {read.table_id: read.commit for read in (*reads, *self.frontier.states)}
         positions[own.table_id] = own.commit
         schema = self.lake.settings.lake.catalog_schema
-        pins.move_positions(self.lake.conn, f"dynamic:{self.table.id}", positions, catalog_schema=schema)
+        pins.move_positions(self.lake.conn, pins.dynamic(self.table.id), positions, catalog_schema=schema)
 
     def finish(self, where: db.Executor, action: Action, reason: Reason, commit: int, **measured: Any) -> RefreshRecord:
         """The record of a success, saved as part of the caller's transaction."""

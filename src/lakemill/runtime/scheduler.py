@@ -21,7 +21,7 @@ from lakemill.core.rounds import Round, Wait, next_look, plan_rounds, shortfalls
 from lakemill.core.tending import candidates, open_at
 from lakemill.lake.listing import list_crowds
 from lakemill.runtime.open import open as open_lake
-from lakemill.runtime.standings import Look, Looks
+from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.store import db, history, publishes, versions, work
 from lakemill.store.work import Kind
 from lakemill.telemetry import metrics
@@ -136,7 +136,7 @@ class Scheduler:
             with suppress(work.DROPPED):  # the next look knows
                 added += _enqueue(lake, look, one)
         if now - self._raised >= IDLE:
-            _raise_idle(lake, look)
+            raise_idle(lake, look)
             self._raised = now
         if added:
             work.tell(lake.conn, work.DUE)
@@ -246,19 +246,3 @@ def _forget(lake: Lake, now: datetime) -> None:
         oldest = catalog.oldest()
     versions.forget_versions(lake.conn, oldest)
     publishes.forget_publishes(lake.conn, PUBLISHES)
-
-
-def _raise_idle(lake: Lake, look: Look) -> None:
-    """Tables that nothing happened to are right at the newest snapshot, too: expiry need not wait for them."""
-    idle = [
-        known.version_id
-        for name, known in look.known.items()
-        if known.version is not None
-        and known.version_id is not None
-        and known.version.t is None
-        and known.version.b_hi < look.head.id
-        and look.standings[name].change is None
-        and not known.busy
-    ]
-    if idle:
-        versions.raise_idle(lake.conn, idle, look.head.id, look.head.time, lake.settings.lake.catalog_schema)

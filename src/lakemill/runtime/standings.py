@@ -18,6 +18,7 @@ from lakemill.core.lag import Commit, Standing
 from lakemill.core.names import QualifiedName
 from lakemill.core.scan import Snapshot
 from lakemill.lake.listing import list_commits
+from lakemill.store import versions as frontiers
 from lakemill.store import work
 from lakemill.store.work import Known
 
@@ -108,6 +109,22 @@ class Looks:
         return self._graph
 
 
+def raise_idle(lake: Lake, look: Look) -> None:
+    """Tables that nothing happened to are right at the newest snapshot, too: expiry need not wait for them."""
+    idle = [
+        known.version_id
+        for name, known in look.known.items()
+        if known.version is not None
+        and known.version_id is not None
+        and known.version.t is None
+        and known.version.b_hi < look.head.id
+        and look.standings[name].change is None
+        and not known.busy
+    ]
+    if idle:
+        frontiers.raise_idle(lake.conn, idle, look.head.id, look.head.time, lake.settings.lake.catalog_schema)
+
+
 def _unsure_since(
     graph: Graph, known: Mapping[QualifiedName, Known], gone: Mapping[int, int], expired: frozenset[int]
 ) -> dict[QualifiedName, int]:
@@ -128,8 +145,8 @@ def _unsure(
 ) -> int | None:
     """Since which snapshot its content may be another without a change of a base table; None where it is not so.
 
-    A name that it reads is another's, its commit was expired, a supplier is declared anew or loaded by another
-    definition, or all that is so of a supplier.
+    A name that it reads is another's, its commit was expired or need not be kept, a supplier is declared anew or loaded
+    by another definition, or all that is so of a supplier.
     """
     found = [unsure[supplier.name] for supplier in suppliers if supplier.name in unsure]
     if one.version is None:
@@ -137,6 +154,7 @@ def _unsure(
     found += [gone[one.id]] if gone.get(one.id, 0) > one.version.b_hi else []
     found += [one.version.b_hi + 1] if one.id in expired else []
     found += [] if one.moved is None else [one.moved]
+    found += [one.version.b_hi + 1] if one.stale else []
     return min(found, default=None)
 
 

@@ -286,7 +286,8 @@ def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: 
     if record.outcome is Outcome.FAILED:
         error = of_code(record.error_code or "")
         failure = work.failed(lake.conn, record.dynamic_id, b.id, error)
-        if failure is not None and suspends(failure, most):
+        others = work.most_lost(lake.conn, record.dynamic_id, error.code)
+        if failure is not None and suspends(failure, error, most, others):
             suspend_failing(lake, record.dynamic_id, f"{failure.count} refreshes failed in a row: {error.code}")
     for work_id, dynamic_id in work.waiting_for(lake.conn, found.id):
         with suppress(UnknownDynamicTable):

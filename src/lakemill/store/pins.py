@@ -59,8 +59,17 @@ class Needed:
     positions: tuple[Position, ...] = ()
 
     @property
-    def snapshots(self) -> frozenset[int]:
-        return frozenset(pin.snapshot_id for pin in self.pins) | {p.snapshot_id for p in self.positions}
+    def held(self) -> Mapping[str, frozenset[int]]:
+        """By consumer: the snapshots of its positions."""
+        found: dict[str, set[int]] = {}
+        for position in self.positions:
+            found.setdefault(position.holder, set()).add(position.snapshot_id)
+        return {holder: frozenset(snapshots) for holder, snapshots in found.items()}
+
+
+def dynamic(dynamic_id: int) -> str:
+    """What a dynamic table is called as a consumer."""
+    return f"dynamic:{dynamic_id}"
 
 
 # ---------------------------------------------------------------- readers

@@ -21,6 +21,7 @@ from psycopg import sql
 
 from lakemill.core.lag import Failure, Version
 from lakemill.core.names import QualifiedName
+from lakemill.core.retry import BLAMED
 from lakemill.errors import LakemillError, Retry
 from lakemill.store.db import Connection, Executor
 from lakemill.store.queries import load_queries
@@ -91,6 +92,8 @@ class Known:
     sources: tuple[QualifiedName, ...]
     moved: int | None = None
     """The b_lo of a supplier's current version that is not the one which was read; None where all are."""
+    stale: bool = False
+    """Its past is no longer kept."""
 
 
 # ---------------------------------------------------------------- the scheduler
@@ -185,7 +188,7 @@ def unreadable(where: Executor, catalog_schema: str) -> frozenset[int]:
 def _known(row: Sequence[Any]) -> Known:
     dynamic_id, schema, name, active, target, priority, clocked, round_at, expected = row[:9]
     version_id, commit, b_lo, b_hi, of_definition, table_id, t, definition, busy = row[9:18]
-    count, failed_at, failed_b, retry, bases, schemas, names, moved = row[18:]
+    count, failed_at, failed_b, retry, bases, schemas, names, moved, stale = row[18:]
     current = version_id is not None and of_definition == definition
     return Known(
         dynamic_id,
@@ -203,6 +206,7 @@ def _known(row: Sequence[Any]) -> Known:
         tuple(bases or ()),
         tuple(map(_name, schemas or (), names or ())),
         moved,
+        stale,
     )
 
 
@@ -278,9 +282,16 @@ def depth(where: Executor) -> Mapping[str, tuple[int, float]]:
 # ---------------------------------------------------------------- how it went
 def failed(where: Executor, dynamic_id: int, b: int, error: type[LakemillError]) -> Failure | None:
     """The scheduled refreshes of this table that failed in a row, this one included; None where it was dropped."""
-    values = {"dynamic_id": dynamic_id, "b": b, "code": error.code, "retry": error.retry.value}
+    values: dict[str, Any] = {"dynamic_id": dynamic_id, "b": b, "code": error.code, "retry": error.retry.value}
+    values["blamed"] = list(BLAMED)
     row = where.execute(QUERIES["failed"].compose(), values).fetchone()
     return None if row is None else Failure(row[0], row[1], b, error.retry)
+
+
+def most_lost(where: Executor, dynamic_id: int, code: str) -> int:
+    """The most failures of this code in a row that any other table stands at."""
+    row = where.execute(QUERIES["most_lost"].compose(), {"dynamic_id": dynamic_id, "code": code}).fetchone()
+    return int(row[0]) if row else 0
 
 
 def recovered(where: Executor, dynamic_ids: Iterable[int]) -> None:

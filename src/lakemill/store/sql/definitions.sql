@@ -39,7 +39,7 @@ SELECT d.dynamic_id, d.schema_name, d.table_name, n.version, d.state, d.state_re
        d.created_at, n.declared_at,
        n.query, n.target_lag, n.column_names, n.refresh_mode, n.strict, n.cardinality_threshold, n.initialize,
        n.scheduler, n.priority, n.spark_profile, n.dialect, n.partition_by, n.comment,
-       n.resolved_query, n.resolved_mode, n.mode_reason, n.clocked, n.output_names, n.output_types
+       n.resolved_query, n.resolved_mode, n.mode_reason, n.clocked, n.output_names, n.output_types, d.stale_since
 FROM lakemill.dynamic_tables d JOIN lakemill.definitions n USING (dynamic_id)
 WHERE n.version = coalesce(%(version)s::int, d.definition_version)
   AND (%(dynamic_id)s::bigint IS NULL OR d.dynamic_id = %(dynamic_id)s)

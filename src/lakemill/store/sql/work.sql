@@ -86,10 +86,16 @@ SELECT dynamic_id, 1, clock_timestamp(), %(b)s, %(code)s, %(retry)s FROM lakemil
 WHERE dynamic_id = %(dynamic_id)s
 ON CONFLICT (dynamic_id) DO UPDATE SET
   -- its own failures, and those of a part that does not answer, are counted apart
-  count = CASE WHEN (f.retry IN ('never', 're-plan')) = (excluded.retry IN ('never', 're-plan')) THEN f.count + 1 ELSE 1 END,
+  count = CASE WHEN (f.retry IN ('never', 're-plan') OR f.code = ANY(%(blamed)s::text[]))
+                  = (excluded.retry IN ('never', 're-plan') OR excluded.code = ANY(%(blamed)s::text[]))
+               THEN f.count + 1 ELSE 1 END,
   failed_at = excluded.failed_at, b = excluded.b,
   code = excluded.code, retry = excluded.retry
 RETURNING count, failed_at;
+
+-- name: most_lost
+-- how often in a row another table failed in this way, at most
+SELECT coalesce(max(count), 0) FROM lakemill.failures WHERE code = %(code)s AND dynamic_id <> %(dynamic_id)s;
 
 -- name: recovered
 -- they failed no more, or start anew
@@ -109,7 +115,7 @@ SELECT d.dynamic_id, d.schema_name, d.table_name, d.state IN ('ACTIVE', 'PENDING
        d.definition_version,
        EXISTS (SELECT FROM lakemill.work w WHERE w.kind = 'refresh' AND w.dynamic_id = d.dynamic_id),
        f.count, f.failed_at, f.b, f.retry,
-       s.bases, s.schemas, s.names, s.moved
+       s.bases, s.schemas, s.names, s.moved, d.stale_since IS NOT NULL
 FROM lakemill.dynamic_tables d
 JOIN lakemill.definitions n ON n.dynamic_id = d.dynamic_id AND n.version = d.definition_version
 LEFT JOIN lakemill.frontiers r ON r.dynamic_id = d.dynamic_id
