@@ -323,7 +323,7 @@ class Week:
                 skipped.table.standing = replace(skipped.table.standing, busy=False, round_at=skipped.previous)
                 skipped.missing = -1
                 todo += skipped.dependents
-        if suspends(failure, SqlFailed if retry is Retry.NEVER else StorageUnavailable, 5):
+        if suspends(failure, SqlFailed if retry in (Retry.NEVER, Retry.REPLAN) else StorageUnavailable, 5):
             self.suspended += 1
             self._activate(table, False)
             self._at(self.now + SUSPENDED_FOR, "resume", table)

@@ -17,6 +17,7 @@ from psycopg import errors as pg
 from lakemill.errors import ClaimLost
 from lakemill.store.db import Executor
 from lakemill.store.queries import load_queries
+from lakemill.telemetry import metrics
 
 QUERIES = load_queries("claims")
 
@@ -87,6 +88,8 @@ def require_claim(where: Executor, held: Claim) -> None:
     if row is None:
         raise ClaimLost("the dynamic table was dropped")
     fence, holder, alive = row
+    if fence != held.fence or not alive:
+        metrics.count_fenced()
     if fence != held.fence:
         raise ClaimLost(f"the claim has passed to {holder}")
     if not alive:
