@@ -231,6 +231,13 @@ class ServiceSettings(_Group):
         return self
 
 
+class TelemetrySettings(_Group):
+    otlp_endpoint: str = Field(
+        "", pattern=r"^$|^https?://", description="OTLP/HTTP endpoint of traces: `http://127.0.0.1:4318`; empty: none."
+    )
+    openlineage_url: str = Field("", description="URL, or file, that OpenLineage events go to; empty: none.")
+
+
 class Settings(_Group):
     """Everything a user can set; made by `Settings.load`, complete and checked."""
 
@@ -245,6 +252,7 @@ class Settings(_Group):
     publish: PublishSettings = Field(default_factory=PublishSettings, description="Commits to the lake.")
     upkeep: UpkeepSettings = Field(default_factory=UpkeepSettings, description="Compaction, expiry and cleanup.")
     service: ServiceSettings = Field(default_factory=ServiceSettings, description="Scheduler, workers, and their port.")
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings, description="Traces and lineage.")
 
     @property
     def data_path(self) -> str:

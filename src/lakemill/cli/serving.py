@@ -25,6 +25,7 @@ SlotsOption = Annotated[int, typer.Option("--slots", help="Refreshes at the same
 def run(settings: Settings, service: Service, port: int | None) -> None:
     """Until SIGTERM or Ctrl-C; a second one ends it at once."""
     from lakemill.api.probes import app, serve_in_thread
+    from lakemill.telemetry import tracing
     from lakemill.telemetry.log import configure, log
 
     configure(settings.service.log_format, settings.service.log_level)
@@ -45,6 +46,7 @@ def run(settings: Settings, service: Service, port: int | None) -> None:
     log().info("stopping")
     service.join()
     http.stop()
+    tracing.shut()
     sys.stdout.flush()
     os._exit(0)  # the JVM's end is not waited for
 

@@ -30,6 +30,7 @@ from lakemill.runtime.declaring import declare
 from lakemill.runtime.window import STATE_LOST, Window, look, states_fit
 from lakemill.store import definitions, versions
 from lakemill.store.definitions import DynamicTable, Source, SourceKind
+from lakemill.telemetry import tracing
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -79,15 +80,16 @@ class Planning:
         mode = ResolvedMode(definition.refresh_mode, self.table.resolved.mode, self._mode_reason())
         moved = self.clocked and self.frontier.version.t != self.t
         adaptive = definition.refresh_mode is RefreshMode.ADAPTIVE
-        plan = decide(
-            self.shape,
-            mode,
-            sizes,
-            threshold=definition.cardinality_threshold,
-            strict=definition.strict,
-            clock_moved=moved,
-            experience=recording.experience(self.lake, self.table) if adaptive else None,
-        )
+        with tracing.span("plan"):
+            plan = decide(
+                self.shape,
+                mode,
+                sizes,
+                threshold=definition.cardinality_threshold,
+                strict=definition.strict,
+                clock_moved=moved,
+                experience=recording.experience(self.lake, self.table) if adaptive else None,
+            )
         return plan, window
 
     def _declared_so(self, lost: Reason) -> bool:
@@ -155,7 +157,8 @@ class Planning:
     def phase(self, name: str) -> Iterator[None]:
         started = self._open[name] = time.monotonic()
         try:
-            yield
+            with tracing.span(name):
+                yield
         finally:
             self._open.pop(name, None)
             self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started

@@ -38,7 +38,7 @@ from lakemill.store import claims, db, definitions, history, pins, versions
 from lakemill.store import work as queue
 from lakemill.store.definitions import DynamicTable, SourceKind
 from lakemill.store.history import RefreshRecord
-from lakemill.telemetry import metrics
+from lakemill.telemetry import metrics, tracing
 from lakemill.telemetry.log import failed as log_failed
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ class Refresh(Planning):
             t=self.t if self.clocked else None,
         )
 
+    @tracing.traced
     def run(self) -> RefreshRecord:
         """Do it; ``FrontierMoved`` where it, or a supplier, has passed b: all must be planned again at a later one."""
         self.begin()

@@ -8,7 +8,7 @@ nothing that the next one could not read anew, so that it may be killed at any l
 from __future__ import annotations
 
 import time
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -24,7 +24,7 @@ from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.store import db, history, publishes, versions, work
 from lakemill.store.work import Kind
-from lakemill.telemetry import metrics
+from lakemill.telemetry import metrics, tracing
 from lakemill.telemetry.log import failed, log
 
 if TYPE_CHECKING:
@@ -192,7 +192,8 @@ def _enqueue(lake: Lake, look: Look, one: Round) -> int:
     """A round in order, so that each can name those that must be done before it; how many are new."""
     ids: dict[QualifiedName, int] = {}
     added = 0
-    with lake.conn.transaction():
+    traced = tracing.span("round", b=one.b, tables=len(one.runs)) if one.runs else nullcontext()
+    with traced, lake.conn.transaction():
         for run in one.runs:
             known = look.known[run.name]
             before = [ids[supplier] for supplier in look.graph.suppliers(run.name) if supplier in ids]
@@ -206,6 +207,7 @@ def _enqueue(lake: Lake, look: Look, one: Round) -> int:
                 b=run.b,
                 t=one.t,
                 priority=known.priority,
+                traceparent=tracing.traceparent(),
             )
             added += new
         work.take_up(lake.conn, [look.known[run.name].id for run in one.runs], one.t)

@@ -40,7 +40,7 @@ from lakemill.spark import session
 from lakemill.store import db, definitions, work
 from lakemill.store.embedded import store_dsn
 from lakemill.store.work import Kind, Work
-from lakemill.telemetry import metrics
+from lakemill.telemetry import metrics, tracing
 from lakemill.telemetry.log import failed, log, refreshed
 
 if TYPE_CHECKING:
@@ -240,7 +240,8 @@ class Worker:
         record: RefreshRecord | None = None
         try:
             b = lake.snapshot(found.b)
-            record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost)
+            with tracing.carried(found.traceparent):
+                record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost)
         except SnapshotGone as error:  # it was expired before anybody came to it: a later one is planned
             failed("refresh", error, dynamic_id=found.dynamic_id)
         with lake.conn.transaction():

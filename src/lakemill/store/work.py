@@ -57,6 +57,8 @@ class Work:
     priority: int
     reason: str
     added_at: datetime
+    traceparent: str | None = None
+    """The trace that asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def add(
     t: datetime | None = None,
     manual: bool = False,
     priority: int = 0,
+    traceparent: str | None = None,
 ) -> tuple[int, bool]:
     """Its id, and whether it is new: work on this subject may be there already, and is left as it is."""
     values = {
@@ -121,6 +124,7 @@ def add(
         "t": t,
         "manual": manual,
         "priority": priority,
+        "traceparent": traceparent,
     }
     row = where.execute(QUERIES["add"].compose(), values).fetchone()
     assert row is not None  # noqa: S101  (it is there, by us or by somebody else)

@@ -22,3 +22,6 @@ LEFT JOIN lakemill.frontiers f ON f.dynamic_id = d.dynamic_id
 LEFT JOIN lakemill.versions v ON v.version_id = f.version_id
 LEFT JOIN LATERAL (SELECT * FROM lakemill.refreshes r WHERE r.dynamic_id = d.dynamic_id
                    ORDER BY r.started_at DESC LIMIT 1) r ON true;
+
+ALTER TABLE lakemill.work
+  ADD COLUMN traceparent text;  -- the trace that asked for it, as W3C writes it; NULL where nobody traces

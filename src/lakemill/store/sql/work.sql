@@ -3,8 +3,8 @@
 -- name: add
 -- due work, unless it is there already; then that one
 WITH added AS (
-  INSERT INTO lakemill.work (kind, subject, dynamic_id, after, b, t, manual, priority, reason)
-  VALUES (%(kind)s, %(subject)s, %(dynamic_id)s, %(after)s::bigint[], %(b)s, %(t)s, %(manual)s, %(priority)s, %(reason)s)
+  INSERT INTO lakemill.work (kind, subject, dynamic_id, after, b, t, manual, priority, reason, traceparent)
+  VALUES (%(kind)s, %(subject)s, %(dynamic_id)s, %(after)s::bigint[], %(b)s, %(t)s, %(manual)s, %(priority)s, %(reason)s, %(traceparent)s)
   ON CONFLICT (kind, subject) DO NOTHING RETURNING work_id)
 SELECT work_id, true FROM added
 UNION ALL
@@ -25,7 +25,7 @@ WITH next AS (
   LIMIT 1 FOR UPDATE OF w SKIP LOCKED)
 UPDATE lakemill.work w SET worker = %(worker)s, taken_at = clock_timestamp(), expires_at = clock_timestamp() + %(ttl)s
 FROM next WHERE w.work_id = next.work_id
-RETURNING w.work_id, w.kind, w.subject, w.dynamic_id, w.b, w.t, w.manual, w.priority, w.reason, w.added_at;
+RETURNING w.work_id, w.kind, w.subject, w.dynamic_id, w.b, w.t, w.manual, w.priority, w.reason, w.added_at, w.traceparent;
 
 -- name: extend
 -- the worker lives, and is at these still; those that it has not lost
