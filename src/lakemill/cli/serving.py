@@ -25,7 +25,7 @@ SlotsOption = Annotated[int, typer.Option("--slots", help="Refreshes at the same
 def run(settings: Settings, service: Service, port: int | None) -> None:
     """Until SIGTERM or Ctrl-C; a second one ends it at once."""
     from lakemill.api.probes import app, serve_in_thread
-    from lakemill.telemetry import tracing
+    from lakemill.telemetry import lineage, tracing
     from lakemill.telemetry.log import configure, log
 
     configure(settings.service.log_format, settings.service.log_level)
@@ -47,6 +47,7 @@ def run(settings: Settings, service: Service, port: int | None) -> None:
     service.join()
     http.stop()
     tracing.shut()
+    lineage.shut()
     sys.stdout.flush()
     os._exit(0)  # the JVM's end is not waited for
 

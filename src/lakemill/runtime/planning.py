@@ -50,6 +50,8 @@ class Planning:
     t: datetime
     full: bool = field(default=False, kw_only=True)
     frontier: versions.Frontier | None = field(default=None, kw_only=True)
+    window: Window | None = field(default=None, init=False)
+    """That the last plan stands on; None before the first."""
     _shape: Shape | None = field(default=None, init=False)
     _phases: dict[str, float] = field(default_factory=dict, init=False)
     _open: dict[str, float] = field(default_factory=dict, init=False)
@@ -101,7 +103,7 @@ class Planning:
         """The window, and the query's shape over it, with the states that it should have."""
         with self.phase("look"):
             window = look(self.lake, self.table, self.sources, self.frontier, self.b, self.t)
-            self._shape = self._shaped(window)
+            self._shape, self.window = self._shaped(window), window
         if window.lost is not None and issubclass(of_code(window.lost.code), HistoryError):
             # a delta's reader would be told to read all of the table: that is what is done
             window = replace(window, lost=replace(window.lost, remedy=_CURES.get(window.lost.code, _LOADED_ANEW)))

@@ -33,6 +33,7 @@ from lakemill.runtime.apply import Lost
 from lakemill.runtime.carry import carry_out
 from lakemill.runtime.claiming import claimed, holder
 from lakemill.runtime.planning import Planning
+from lakemill.runtime.reporting import reported
 from lakemill.runtime.window import Window, gone, unchanged
 from lakemill.store import claims, db, definitions, history, pins, versions
 from lakemill.store import work as queue
@@ -190,6 +191,7 @@ class Refresh(Planning):
             t=self.t if self.clocked else None,
         )
 
+    @reported
     @tracing.traced
     def run(self) -> RefreshRecord:
         """Do it; ``FrontierMoved`` where it, or a supplier, has passed b: all must be planned again at a later one."""
