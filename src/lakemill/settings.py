@@ -233,6 +233,13 @@ class ServiceSettings(Group):
         return self
 
 
+class TelemetrySettings(Group):
+    otlp_endpoint: str = Field(
+        "", pattern=r"^$|^https?://", description="OTLP/HTTP endpoint of traces: `http://127.0.0.1:4318`; empty: none."
+    )
+    openlineage_url: str = Field("", description="URL, or file, that OpenLineage events go to; empty: none.")
+
+
 class Settings(Group):
     """Everything a user can set; made by `Settings.load`, complete and checked."""
 
@@ -250,6 +257,7 @@ class Settings(Group):
     service: ServiceSettings = Field(default_factory=ServiceSettings, description="Scheduler, workers, and their port.")
     api: ApiSettings = Field(default_factory=ApiSettings, description="The HTTP service: who is let in, and limits.")
     query: QuerySettings = Field(default_factory=QuerySettings, description="Queries, each in a process of its own.")
+    telemetry: TelemetrySettings = Field(default_factory=TelemetrySettings, description="Traces and lineage.")
 
     @property
     def data_path(self) -> str:

@@ -16,7 +16,15 @@ from lakemill.core.lag import Failure
 from lakemill.core.names import QualifiedName, parse_name
 from lakemill.core.retry import BACKOFF, Backoff, retry_at, suspends
 from lakemill.core.rounds import next_look, period, periods, plan_rounds, shortfalls
-from lakemill.errors import Retry
+from lakemill.errors import (
+    EngineLost,
+    OutcomeUnknown,
+    PublishConflict,
+    RefreshTimedOut,
+    Retry,
+    SqlFailed,
+    StorageUnavailable,
+)
 from tests.core.test_lag import HEAD, NOW, ago, standing
 
 
@@ -281,9 +289,23 @@ def test_retries_are_the_same_each_time_one_looks():
 
 
 def test_five_failures_suspend_unless_a_part_does_not_answer():
-    for retry, own in ((Retry.NEVER, True), (Retry.REPLAN, True), (Retry.BACK_OFF, False), (Retry.LOOK_FIRST, False)):
-        found = [suspends(Failure(count, NOW, 7, retry), 5) for count in (1, 4, 5, 6)]
-        assert found == [False, False, own, own]
+    cases = {
+        SqlFailed: True,
+        PublishConflict: True,
+        RefreshTimedOut: True,
+        EngineLost: True,
+        StorageUnavailable: False,
+        OutcomeUnknown: False,
+    }
+    for error, own in cases.items():
+        found = [suspends(Failure(count, NOW, 7, error.retry), error, 5) for count in (1, 4, 5, 6)]
+        assert found == [False, False, own, own], error
+
+
+def test_a_lost_engine_suspends_only_whoever_loses_it_alone():
+    lost = Failure(5, NOW, 7, EngineLost.retry)
+    assert [suspends(lost, EngineLost, 5, others) for others in (0, 1, 2, 9)] == [True, True, False, False]
+    assert suspends(lost, RefreshTimedOut, 5, 9)
 
 
 def test_what_failed_for_good_is_not_tried_again_where_its_supplier_still_is():

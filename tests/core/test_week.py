@@ -22,7 +22,7 @@ from lakemill.core.lag import ZERO, Commit, Failure, Past, Seen, Standing, Versi
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import BACKOFF, retry_at, suspends
 from lakemill.core.rounds import ORIGIN, Run, next_look, periods, plan_rounds, shortfalls, slot
-from lakemill.errors import Retry
+from lakemill.errors import Retry, SqlFailed, StorageUnavailable
 
 START = ORIGIN + timedelta(days=20_770)
 END = START + timedelta(days=7)
@@ -323,7 +323,7 @@ class Week:
                 skipped.table.standing = replace(skipped.table.standing, busy=False, round_at=skipped.previous)
                 skipped.missing = -1
                 todo += skipped.dependents
-        if suspends(failure, 5):
+        if suspends(failure, SqlFailed if retry in (Retry.NEVER, Retry.REPLAN) else StorageUnavailable, 5):
             self.suspended += 1
             self._activate(table, False)
             self._at(self.now + SUSPENDED_FOR, "resume", table)

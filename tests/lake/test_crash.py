@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 import lakemill
 from lakemill.core.commit import AddFiles
@@ -25,6 +26,7 @@ from lakemill.lake import upkeep
 from lakemill.lake.publish import STEPS, Publisher
 from lakemill.lake.storage import open_storage
 from lakemill.runtime.write import writing
+from lakemill.store import db
 from tests.conftest import TestLake
 from tests.publishing import Desk, one_desk, one_lake
 from tests.wire import DELAY, Fault, cut_wire
@@ -150,6 +152,30 @@ def test_a_connection_cut_at_commit_is_settled(desk: Desk, fault: Fault, publish
                 desk.publish(AddFiles(table_id, files))
             assert desk.head() == before
             done = desk.publish(AddFiles(table_id, files))  # same files, new publish id
+        assert ids(desk) == [*BEFORE, *range(1000, 1010)]
+        assert desk.head() == before + 1
+        desk.publisher.close()
+
+
+@pytest.mark.parametrize(("fault", "published"), [("lose commit", False), ("lose answer", True)])
+def test_a_failover_at_commit_is_looked_up_at_the_other_host(desk: Desk, fault: Fault, published: bool) -> None:
+    """The host that was asked is gone for good; the one that takes its place has the commit, or does not."""
+    table_id, before = desk.table().id, desk.head()
+    files = desk.stage("SELECT range::INTEGER AS id, 'new' AS s FROM range(1000, 1010)")
+    with cut_wire(desk.lake.dsn) as first, cut_wire(desk.lake.dsn) as second:
+        ports = [str(db.parse(wire.dsn)["port"]) for wire in (first, second)]
+        both = make_conninfo(first.dsn, host="127.0.0.1,127.0.0.1", port=",".join(ports))
+        desk.publisher.close()
+        desk.publisher = Publisher(both, trace=lambda step: first.close() if step == "bookkept" else None)
+        first.fault = fault
+        if published:
+            assert desk.publish(AddFiles(table_id, files)).snapshot_id == before + 1
+        else:
+            with pytest.raises(PublishTimedOut, match="nothing was published"):
+                desk.publish(AddFiles(table_id, files))
+            desk.publish(AddFiles(table_id, files))
+        assert desk.publisher._conn is not None
+        assert str(desk.publisher._conn.info.port) == ports[1]
         assert ids(desk) == [*BEFORE, *range(1000, 1010)]
         assert desk.head() == before + 1
         desk.publisher.close()

@@ -35,7 +35,7 @@ class Opened:
         self.storage = open_storage(lake.data_path, lake.settings.s3)
 
     def expire(self, **asked):
-        return expiry.expire(self.conn, self.duck, self.plan(**asked))
+        return expiry.expire(self.front, self.duck, self.plan(**asked))
 
     def plan(self, **asked):
         return expiry.plan_expire(self.front, NO_TIME, **asked)
@@ -138,11 +138,20 @@ def test_an_unknown_version_is_an_error(history):
         history.plan(versions=[77])
 
 
-def test_a_pin_that_comes_after_the_plan_voids_it(history):
+def test_what_is_pinned_after_the_plan_stays(history):
     plan = history.plan()
     pins.pin(history.conn, 3, "late")
+    assert 3 in plan.versions
+    assert expiry.expire(history.front, history.duck, plan).versions == tuple(sorted(set(plan.versions) - {3}))
+    assert history.snapshots() == [3, 6]
+    assert history.rows(3)
+
+
+def test_a_plan_of_which_nothing_is_left_is_refused(history):
+    plan = history.plan(versions=[3])
+    pins.pin(history.conn, 3, "late")
     with pytest.raises(PublishConflict):
-        expiry.expire(history.conn, history.duck, plan)
+        expiry.expire(history.front, history.duck, plan)
     assert history.snapshots() == list(range(7))
 
 

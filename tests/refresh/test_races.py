@@ -127,7 +127,7 @@ def test_a_supplier_that_was_only_declared_again_is_loaded_on_the_way(mill: Mill
 # ---------------------------------------------------------------- expired
 def expire(mill: Mill) -> None:
     """Everything that nobody has a claim on."""
-    expiry.expire(mill.lake.conn, mill.lake.duck, expiry.plan_expire(mill.lake.front, timedelta(0)))
+    expiry.expire(mill.lake.front, mill.lake.duck, expiry.plan_expire(mill.lake.front, timedelta(0)))
 
 
 def test_what_a_version_names_is_not_expired(mill: Mill) -> None:

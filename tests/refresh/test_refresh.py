@@ -57,6 +57,11 @@ def test_a_chain_does_what_each_change_needs(mill: Mill) -> None:
     assert (did(by_k), counts(by_k)) == ((Action.KEYS, "KEYS"), (1, 1))
     assert None not in (by_k.records_read, by_k.spark_jobs, by_k.bytes_read)
     assert [source.name.name for source in by_k.sources] == ["big"]
+    groups = mill.rows("SELECT count(*) FROM by_k")[0][0]
+    assert (big.affected_keys, big.files) == (2, 1)
+    assert (by_k.affected_keys, by_k.cardinality_ratio, by_k.files) == (1, 1 / groups, 2), (
+        "a file of rows, one of deletes"
+    )
 
     head = mill.lake.snapshot().id
     mill.tell("UPDATE r SET name = 'z' WHERE id = 20")  # a column that nobody reads
@@ -67,7 +72,9 @@ def test_a_chain_does_what_each_change_needs(mill: Mill) -> None:
     mill.tell("DELETE FROM r WHERE id = 100")
     both = mill.refresh("big", "by_k")
     assert (did(both), counts(both)) == ((Action.KEYS, "KEYS"), (1, 1))
-    assert did(mill.refresh("by_k", full=True)) == (Action.FULL, "REQUESTED")
+    whole = mill.refresh("by_k", full=True)
+    assert did(whole) == (Action.FULL, "REQUESTED")
+    assert (whole.affected_keys, whole.rows_recomputed) == (None, groups)
 
 
 def test_copies_of_a_row_go_one_by_one(mill: Mill) -> None:

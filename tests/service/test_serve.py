@@ -11,14 +11,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 import lakemill
 from lakemill.core.names import parse_name
 from lakemill.runtime.verify import verify
 from tests.conftest import MakeLake
+from tests.receiver import Receiver, receiving
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120
@@ -32,8 +35,15 @@ def ask(url: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as server:
+        yield server
+
+
 @pytest.mark.xdist_group("processes")  # with a JVM of its own: one such test at a time
-def test_it_serves_until_it_is_told_to_stop(make_lake: MakeLake) -> None:
+def test_it_serves_until_it_is_told_to_stop(make_lake: MakeLake, receiver: Receiver) -> None:
+    """And tells of it: by its log, its metrics, a trace, and its lineage."""
     given = make_lake()
     log = given.settings.root / "serve.log"
     with lakemill.open(given.settings) as lake:
@@ -46,7 +56,12 @@ def test_it_serves_until_it_is_told_to_stop(make_lake: MakeLake) -> None:
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "lakemill.cli.main", *words],
-                env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT / "src"),
+                    "LAKEMILL_TELEMETRY__OTLP_ENDPOINT": receiver.url,
+                    "LAKEMILL_TELEMETRY__OPENLINEAGE_URL": receiver.url,
+                },
                 stdout=out,
                 stderr=out,
             )
@@ -73,3 +88,28 @@ def test_it_serves_until_it_is_told_to_stop(make_lake: MakeLake) -> None:
         (refreshed,) = (line for line in lines if line.get("event") == "refresh")
         assert (refreshed["table"], refreshed["action"], refreshed["rows_inserted"]) == ("main.d", "INITIALIZE", 3)
         assert lake.conn.execute("SELECT count(*) FROM lakemill.workers").fetchone() == (0,), "it said goodbye"
+        check_traces([body for path, body in receiver.bodies if path == "/v1/traces"])
+        lineage = [json.loads(body) for path, body in receiver.bodies if path == "/api/v1/lineage"]
+        assert [one["eventType"] for one in lineage] == ["START", "COMPLETE"]
+        assert {one["run"]["runId"] for one in lineage} == {refreshed["refresh"]}
+        (output,) = lineage[1]["outputs"]
+        assert output["outputFacets"]["outputStatistics"]["rowCount"] == 3
+        assert output["facets"]["version"]["datasetVersion"] == str(refreshed["commit"])
+        assert set(output["facets"]["columnLineage"]["fields"]) == {"k", "n"}
+
+
+def check_traces(bodies: list[bytes]) -> None:
+    """One trace: the round, its refresh, and the phases of that, in their order."""
+    requests = [ExportTraceServiceRequest.FromString(body) for body in bodies]
+    resources = [resource for request in requests for resource in request.resource_spans]
+    spans = {span.name: span for one in resources for scope in one.scope_spans for span in scope.spans}
+    assert spans["refresh"].parent_span_id == spans["round"].span_id
+    phases = sorted(
+        (span for span in spans.values() if span.parent_span_id == spans["refresh"].span_id),
+        key=lambda span: span.start_time_unix_nano,
+    )
+    assert [span.name for span in phases] == ["look", "start", "prepare", "compute", "publish"]
+    told = {one.key: one.value for one in spans["refresh"].attributes}
+    assert told["lakemill.action"].string_value == "INITIALIZE"
+    assert told["lakemill.rows_inserted"].int_value == 3
+    assert told["lakemill.spark_jobs"].int_value > 0

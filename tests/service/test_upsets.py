@@ -6,17 +6,28 @@ Tables are dropped, replaced, mended or suspended, and snapshots expired, at the
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
 from lakemill.core.ddl import parse_definition
+from lakemill.core.lag import Commit
 from lakemill.core.names import parse_name
+from lakemill.core.refresh import State
 from lakemill.core.retry import suspends
-from lakemill.errors import PublishConflict, SqlFailed, StorageUnavailable
+from lakemill.errors import (
+    EngineLost,
+    LakemillError,
+    PublishConflict,
+    RefreshTimedOut,
+    SqlFailed,
+    StorageUnavailable,
+)
 from lakemill.runtime import dynamic
 from lakemill.runtime.scheduler import Scheduler
 from lakemill.runtime.standings import Look, Looks
-from lakemill.store import work
+from lakemill.store import db, definitions, publishes, work
 from lakemill.store.work import Kind, Work
 from tests.service.conftest import expire, id_of, running, until, version_of
 from tests.service.test_scheduler import LONG, Service
@@ -123,6 +134,21 @@ def test_a_version_that_came_after_the_look_is_not_widened(service: Service) -> 
     assert version_of(service, "a").b_hi == b
 
 
+def test_the_lag_behind_a_replaced_source_begins_with_the_replacement(service: Service) -> None:
+    """Whatever was committed since."""
+    service.create("a", "SELECT k FROM s")
+    service.create("c", "SELECT k FROM a")
+    service.tick()
+    service.work()
+    service.lake.sql("ALTER TABLE s RENAME TO was_s")
+    replaced = service.lake.snapshot()
+    service.lake.sql("CREATE TABLE s AS SELECT 2 AS k")
+    service.lake.sql("INSERT INTO r VALUES (100, 1)")
+    assert service.lake.snapshot().time > replaced.time
+    changes = [standing.change for standing in service.looks.look().standings.values()]
+    assert changes == [Commit(replaced.id, replaced.time)] * 2
+
+
 # ---------------------------------------------------------------- failed
 def test_a_table_that_failed_for_good_is_tried_once_it_is_mended(service: Service) -> None:
     service.create("a", "SELECT k / 0 AS k FROM r")
@@ -162,7 +188,41 @@ def test_an_outage_does_not_count_towards_suspension(service: Service) -> None:
     for error in (*[StorageUnavailable] * 10, PublishConflict):
         failure = work.failed(service.lake.conn, id_of(service, "a"), 1, error)
         assert failure is not None
-        assert not suspends(failure, 5)
+        assert not suspends(failure, error, 5)
+
+
+def lose(service: Service, name: str, error: type[LakemillError], times: int) -> bool:
+    """Whether the table is suspended after so many more failures of this kind."""
+    table = id_of(service, name)
+    for _ in range(times):
+        failure = work.failed(service.lake.conn, table, 1, error)
+    assert failure is not None
+    return suspends(failure, error, 5, work.most_lost(service.lake.conn, table, error.code))
+
+
+def test_a_table_that_always_takes_too_long_is_suspended(service: Service) -> None:
+    service.create("a", "SELECT k FROM r")
+    assert not lose(service, "a", RefreshTimedOut, 4)
+    assert lose(service, "a", RefreshTimedOut, 1)
+    assert lose(service, "a", SqlFailed, 1), "one row of its own failures, of whatever kind"
+
+
+def test_a_table_that_takes_the_engine_down_is_suspended_and_not_those_beside_it(service: Service) -> None:
+    for name in ("cause", "beside"):
+        service.create(name, "SELECT k FROM r")
+    assert not lose(service, "beside", EngineLost, 1)
+    assert not lose(service, "cause", EngineLost, 4)
+    assert lose(service, "cause", EngineLost, 1)
+    work.recovered(service.lake.conn, [id_of(service, "cause")])
+    assert not lose(service, "beside", EngineLost, 1)
+
+
+def test_an_engine_that_nobody_can_use_suspends_nobody(service: Service) -> None:
+    for name in ("a", "b"):
+        service.create(name, "SELECT k FROM r")
+    assert not lose(service, "a", EngineLost, 4)
+    assert not lose(service, "b", EngineLost, 6)
+    assert not lose(service, "a", EngineLost, 6)
 
 
 # ---------------------------------------------------------------- expired
@@ -201,6 +261,28 @@ def test_nothing_is_due_at_a_snapshot_that_was_expired(service: Service) -> None
     assert found.b != between
 
 
+# ---------------------------------------------------------------- suspended
+def test_those_that_wait_on_say_for_whom(service: Service) -> None:
+    service.create("a", "SELECT k FROM r")
+    service.create("b", "SELECT k FROM s")
+    service.create("c", "SELECT a.k FROM a JOIN b ON a.k = b.k")
+
+    def standing() -> tuple[State, str | None]:
+        table = definitions.get(service.lake.conn, parse_name("c"))
+        return table.state, table.state_reason
+
+    dynamic.suspend_failing(service.lake, id_of(service, "a"), "5 refreshes failed in a row")
+    assert standing() == (State.UPSTREAM_FAILED, "main.a keeps failing")
+    dynamic.suspend(service.lake, [parse_name("b")])
+    assert dynamic.resume(service.lake, [parse_name("a")]) == (parse_name("a"),)
+    assert standing() == (State.UPSTREAM_SUSPENDED, "main.b is suspended")
+    dynamic.suspend(service.lake, [parse_name("a")])
+    dynamic.resume(service.lake, [parse_name("b")])
+    assert standing() == (State.UPSTREAM_SUSPENDED, "main.a is suspended"), "the same state, for another"
+    assert dynamic.resume(service.lake, [parse_name("a")]) == (parse_name("a"), parse_name("c"))
+    assert standing() == (State.PENDING_INIT, None)
+
+
 # ---------------------------------------------------------------- the queue
 def test_a_suspended_table_is_not_worked_on(service: Service) -> None:
     """Not even when its work was due before."""
@@ -215,3 +297,23 @@ def test_work_that_somebody_has_does_not_count_as_waiting(service: Service) -> N
     assert work.depth(service.lake.conn)["upkeep"][0] == 1
     assert take(service, Kind.UPKEEP) is not None
     assert work.depth(service.lake.conn)["upkeep"][0] == 0
+
+
+# ---------------------------------------------------------------- ids of publishes
+def test_ids_of_publishes_are_forgotten_when_nobody_can_ask(service: Service) -> None:
+    conn, old, void, young = service.lake.conn, uuid4(), uuid4(), uuid4()
+    add = "INSERT INTO lakemill.publishes VALUES (%s, %s, now() - %s)"
+    for values in ((old, 1, timedelta(days=8)), (void, None, timedelta(days=9)), (young, 2, timedelta(days=6))):
+        conn.execute(add, values)
+    service.tick(3601)
+    assert conn.execute("SELECT publish_id FROM lakemill.publishes").fetchall() == [(young,)]
+
+
+def test_an_id_that_an_open_transaction_may_still_meet_stays(service: Service) -> None:
+    """One that began before it was given up would publish after all."""
+    given_up = uuid4()
+    with db.connect(service.lake.dsn, autocommit=False) as other:
+        other.execute("SELECT 1")
+        service.lake.conn.execute("INSERT INTO lakemill.publishes VALUES (%s, NULL)", (given_up,))
+        assert publishes.forget_publishes(service.lake.conn, timedelta(0)) == 0
+    assert publishes.forget_publishes(service.lake.conn, timedelta(0)) == 1

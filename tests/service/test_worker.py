@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from lakemill.runtime import dynamic
 from lakemill.runtime.scheduler import Scheduler
 from lakemill.runtime.worker import Worker
 from lakemill.store import definitions, history, versions, work
+from lakemill.telemetry import metrics
 from tests.conftest import MakeLake
 from tests.refresh.mill import Mill
 from tests.service.conftest import running
@@ -65,7 +67,16 @@ def outcomes(mill: Mill, name: str) -> list[Outcome]:
     return [record.outcome for record in history.history(mill.lake.conn, table.id, 100)]
 
 
-def test_tables_follow_a_writer_by_themselves(mill: Mill) -> None:
+def counted(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(f"lakemill_{name}", labels) or 0.0
+
+
+MEASURED = ("affected_keys", "cardinality_ratio", "dedup_ratio", "tick_duration_seconds")
+
+
+def test_tables_follow_a_writer_by_themselves(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
+    before = {name: counted(f"{name}_count") for name in MEASURED}
+    caplog.set_level("INFO", "lakemill")
     create(mill, "a", "SELECT k, count(*) AS n, sum(v) AS v FROM r GROUP BY k", "DOWNSTREAM")
     create(mill, "b", "SELECT n, count(*) AS m FROM a GROUP BY n")
     create(mill, "c", "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k")
@@ -83,6 +94,11 @@ def test_tables_follow_a_writer_by_themselves(mill: Mill) -> None:
     assert set(outcomes(mill, "b")) == {Outcome.SUCCEEDED}
     assert work.depth(mill.lake.conn) == {}
     assert work.workers(mill.lake.conn) == (), "it has said goodbye"
+    assert all(counted(f"{name}_count") > before[name] for name in MEASURED), "a refresh fills every metric"
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(
+        re.fullmatch(r"a: \+10 −0 rows, \d+ files?, \d.* [KM]?B, INITIALIZE, \d+\.\d s", line) for line in lines
+    ), lines
 
 
 def test_what_keeps_failing_is_suspended_and_those_that_read_it_wait(mill: Mill) -> None:
@@ -122,7 +138,7 @@ def test_work_that_another_was_given_is_stopped_and_counts_for_nothing(
     mill: Mill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(mill, "a", "SELECT id, k FROM r")
-    begun, go_on = Event(), Event()
+    begun, go_on, fenced = Event(), Event(), counted("publish_fenced_total")
     from lakemill.runtime import refresh
 
     carry_out = refresh.carry_out
@@ -143,6 +159,7 @@ def test_work_that_another_was_given_is_stopped_and_counts_for_nothing(
         go_on.set()
         until(lambda: outcomes(mill, "a") == [Outcome.FAILED])
         assert versions.frontier(mill.lake.conn, 1) is None, "its publish was refused"
+        assert counted("publish_fenced_total") == fenced + 1
         assert next(iter(work.known(mill.lake.conn))).failure is None
         mill.lake.conn.execute("UPDATE lakemill.claims SET expires_at = '-infinity'")
         work.leave(mill.lake.conn, "other")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
+from contextlib import closing
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from lakemill.errors import BadSettings, DefinitionChanged, StoreUnavailable, UnsupportedVersion
 from lakemill.store import db
+from tests.wire import cut_wire
 
 
 def test_connects_and_commits_by_itself(database: str) -> None:
@@ -81,3 +86,35 @@ def test_whoever_changes_the_same_row_meanwhile_is_first(database: str) -> None:
         with db.repeatable(one), db.repeatable(one):
             one.execute("UPDATE t SET x = 4")
         assert other.execute("SELECT x FROM t").fetchone() == (4,)
+
+
+# ---------------------------------------------------------------- servers that vanish, and take each other's place
+def test_a_server_that_vanishes_is_noticed(database: str) -> None:
+    with (
+        cut_wire(database) as wire,
+        closing(db.connect(wire.dsn)) as conn,
+        socket.socket(fileno=os.dup(conn.pgconn.socket)) as ours,
+    ):
+        assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+    given = db.parameters_of("host=a keepalives_idle=7 tcp_user_timeout=1")
+    assert (given["keepalives_idle"], given["tcp_user_timeout"], given["keepalives"]) == ("7", "1", 1)
+
+
+def test_of_several_hosts_the_one_that_can_be_written_is_meant(database: str) -> None:
+    """A standby refuses to write as this database does."""
+    with cut_wire(database) as one, cut_wire(database) as other:
+        ports = [str(db.parse(wire.dsn)["port"]) for wire in (one, other)]
+        several = make_conninfo(one.dsn, host="127.0.0.1,127.0.0.1", port=",".join(ports))
+        one.close()  # the first does not answer: the next is tried
+        with closing(db.connect(several)) as conn:
+            assert str(conn.info.port) == ports[1]
+            name = conn.info.dbname
+            conn.execute(
+                sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(sql.Identifier(name))
+            )
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            db.connect(several)
+        db.connect(make_conninfo(several, target_session_attrs="any")).close()
+        db.connect(other.dsn).close()

@@ -9,7 +9,7 @@ import pytest
 from lakemill.core.lag import Version
 from lakemill.core.refresh import State
 from lakemill.errors import DefinitionChanged, FrontierMoved
-from lakemill.store import definitions, versions
+from lakemill.store import definitions, pins, versions
 from lakemill.store.versions import SourceRead, move_frontier, raise_b_hi, version_at, version_visible
 from tests.store.conftest import RESOLVED
 
@@ -63,11 +63,19 @@ def test_a_refresh_of_a_suspended_table_leaves_it_suspended(where, table, state)
     assert (after.state, after.state_reason) == (state, "why")
 
 
-def test_a_stale_table_is_active_after_its_refresh(where, table):
-    definitions.set_state(where, [table.id], State.STALE, "why")
-    moved(where, table, v(11, 10))
-    after = definitions.by_id(where, table.id)
-    assert (after.state, after.state_reason) == (State.ACTIVE, None)
+def test_a_stale_table_is_what_it_was_after_its_refresh(where, table):
+    (first,) = moved(where, table, v(11, 10))
+    definitions.set_state(where, [table.id], State.SUSPENDED, "why")
+    assert versions.let_go(where, [pins.dynamic(table.id)])
+    stale = definitions.by_id(where, table.id)
+    told = "its past is no longer kept, and it will be loaded anew; SUSPENDED; why"
+    assert (stale.state, stale.standing[:2]) == (State.SUSPENDED, (State.STALE, told))
+    shown = where.execute("SELECT state, state_reason FROM lakemill.dynamic_table_list").fetchone()
+    assert shown == ("STALE", told)
+    (second,) = moved(where, table, v(12, 10), expected=first)
+    assert definitions.by_id(where, table.id).stale_since is not None, "the same content, of another commit"
+    moved(where, table, v(13, 12), expected=second)
+    assert definitions.by_id(where, table.id).standing[:2] == (State.SUSPENDED, "why")
 
 
 # ---------------------------------------------------------------- what is refused

@@ -210,7 +210,8 @@ def test_settings_exist(file: str) -> None:
 def test_settings_of_a_service_are_valid(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, value in OURS[name]["environment"].items():
         if variable.startswith(ENV_PREFIX):
-            monkeypatch.setenv(variable, re.sub(r"\$\{\w+[^}]*\}", "x", str(value)))
+            with_defaults = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
+            monkeypatch.setenv(variable, re.sub(r"\$\{\w+[^}]*\}", "x", with_defaults))
     assert Settings.load(tmp_path).on_s3
 
 
@@ -324,3 +325,10 @@ def test_the_collector_is_wired() -> None:
     for pipeline in content["service"]["pipelines"].values():
         for part in ("receivers", "processors", "exporters"):
             assert set(pipeline[part]) <= set(content[part])
+    text = (DEPLOY / "compose.yaml").read_text("utf-8")
+    (named,) = set(re.findall(r"http://(\w+:\d+)", text)) - {"s3:8333"}
+    service, port = named.split(":")
+    assert SERVICES[service]["profiles"] == ["tracing"]
+    protocols = content["receivers"]["otlp"]["protocols"]
+    assert protocols["http"]["endpoint"].endswith(f":{port}"), "we speak OTLP over HTTP"
+    assert any("--extra tracing" in words and "--extra lineage" in words for _, words in instructions())

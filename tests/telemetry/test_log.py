@@ -87,7 +87,7 @@ def objects(stream: io.StringIO) -> list[dict[str, Any]]:
     ],
 )
 def test_a_refresh_in_a_line(record: RefreshRecord, files: int | None, line: str) -> None:
-    assert log.summary(record, files=files) == line
+    assert log.summary(replace(record, files=files)) == line
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_sizes(count: int, shown: str) -> None:
 
 def test_people_read_one_line(told: Callable[..., io.StringIO]) -> None:
     stream = told("console")
-    log.refreshed(RECORD, files=2)
+    log.refreshed(replace(RECORD, files=2))
     log.refreshed(FAILED)
     first, second = stream.getvalue().splitlines()
     assert first.endswith("[info     ] orders_by_day: +3 −1 rows, 2 files, 41 KB, KEYS, 0.8 s")
@@ -118,7 +118,7 @@ def test_people_read_one_line(told: Callable[..., io.StringIO]) -> None:
 
 def test_programs_read_the_same_facts(told: Callable[..., io.StringIO]) -> None:
     stream = told("json")
-    log.refreshed(RECORD, files=2)
+    log.refreshed(replace(RECORD, files=2))
     log.refreshed(FAILED)
     done, failed = objects(stream)
     assert done.pop("time").endswith("Z")

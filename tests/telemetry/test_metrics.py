@@ -31,6 +31,8 @@ RECORD = RefreshRecord(
     rows_inserted=3,
     rows_deleted=1,
     rows_recomputed=40,
+    affected_keys=12,
+    cardinality_ratio=0.02,
 )
 
 
@@ -86,7 +88,7 @@ def test_names_follow_prometheus() -> None:
 
 
 def test_the_exposition_is_what_was_declared() -> None:
-    metrics.observe_refresh(RECORD, affected_keys=12, cardinality_ratio=0.02)
+    metrics.observe_refresh(RECORD)
     text = metrics.exposition().decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     for metric in metrics.METRICS:
@@ -106,7 +108,7 @@ def test_a_refresh_that_succeeded() -> None:
         value("refresh_total", status="SUCCEEDED", action="KEYS"),
         value("rows_changed_total", change="inserted"),
     )
-    metrics.observe_refresh(RECORD, affected_keys=12, cardinality_ratio=0.02)
+    metrics.observe_refresh(RECORD)
     grown = {name: value(name, **labels.get(name, {})) - before[name] for name in names}
     assert grown == pytest.approx(dict(zip(names, (12, 1, 0.9, 1), strict=True)))
     assert value("refresh_total", status="SUCCEEDED", action="KEYS") == total + 1

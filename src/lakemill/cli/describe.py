@@ -50,9 +50,10 @@ def _print(found: Described, output: Output) -> None:
     shown, table = found.shown, found.shown.table
     frontier = shown.frontier
     output.text(to_sql(table.definition) + ";\n")
-    reason = f" ({table.state_reason})" if table.state_reason else ""
+    state, why, _ = table.standing
+    reason = f" ({why})" if why else ""
     facts = {
-        "state": f"{table.state.value}{reason}",
+        "state": f"{state.value}{reason}",
         "mode": f"{table.resolved.mode.value}: {table.resolved.mode_reason.partition(': ')[2]}",
         "data snapshot": f"{frontier.version.b_hi} of {moment(frontier.b_time)}" if frontier else "never loaded",
         "lag": f"{span(shown.lag) or 'never loaded'}; target {table.definition.target_lag}",

@@ -51,7 +51,7 @@ def _for_people(shown: Shown) -> dict[str, Any]:
     failed = last.error_text if last and last.error_code else None
     return {
         "table": str(table.name),
-        "state": table.state.value,
+        "state": table.standing[0].value,
         "mode": table.resolved.mode.value,
         "data snapshot": frontier and frontier.version.b_hi,
         "of": moment(frontier.b_time) if frontier else None,
@@ -61,7 +61,7 @@ def _for_people(shown: Shown) -> dict[str, Any]:
         "rows": shown.rows,
         "size": size(shown.bytes),
         "next due": moment(shown.due),
-        "why": table.state_reason or failed or why,
+        "why": table.standing[1] or failed or why,
     }
 
 

@@ -27,6 +27,7 @@ SlotsOption = Annotated[int, typer.Option("--slots", help="Refreshes at the same
 
 def run(settings: Settings, service: Service, port: int | None, *, api: bool = False) -> None:
     """Until SIGTERM or Ctrl-C; a second one ends it at once. With `api` the HTTP service is on the probes' port."""
+    from lakemill.telemetry import lineage, tracing
     from lakemill.telemetry.log import log
 
     stop = _told_to_stop(settings)
@@ -37,6 +38,8 @@ def run(settings: Settings, service: Service, port: int | None, *, api: bool = F
     log().info("stopping")
     service.join()
     http.stop()
+    tracing.shut()
+    lineage.shut()
     sys.stdout.flush()
     os._exit(0)  # the JVM's end is not waited for
 

@@ -18,7 +18,7 @@ def tell_states(lake: Lake, named: Sequence[QualifiedName], changed: Sequence[Qu
 
     tables = {table.name: table for table in definitions.list_all(lake.conn)}
     rows = [
-        [str(tables[name].name), tables[name].state.value, tables[name].state_reason, name in changed]
+        [str(tables[name].name), tables[name].standing[0].value, tables[name].standing[1], name in changed]
         for name in dict.fromkeys([*named, *changed])
         if name in tables
     ]

@@ -1,6 +1,7 @@
 """Which snapshots may go, and why each of the others stays. Pure: the facts and the time come from outside.
 
-A snapshot stays when it is the newest, younger than the retention, pinned, or the recorded position of a consumer.
+A snapshot stays when it is the newest, younger than the retention, pinned, or the recorded position of a consumer; not
+of one that was left behind for longer than the retention: its positions are let go, and it is loaded anew.
 Some stay as *evidence*: when a delete's stamp does not tell its commit (``core/timing``), the labels of the commits
 around it do, and without them a needed snapshot would fall into doubt. ``lake/expiry`` fills this in and does it.
 """
@@ -8,7 +9,7 @@ around it do, and without them a needed snapshot would fall into doubt. ``lake/e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from lakemill.core.changes import COMPACTIONS, INSERTS, SHAPES
@@ -34,7 +35,9 @@ class ExpirePlan:
     kept: tuple[Kept, ...]
     cutoff: datetime
     needed: tuple[int, ...] = ()
-    """Pinned and recorded snapshots that the plan knows of; a new one makes it void."""
+    """Pinned and recorded snapshots that the plan knows of; others may have been added by the time it is done."""
+    let_go: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Consumers that hold what goes and were left behind too long, and all that they hold."""
 
     @property
     def empty(self) -> bool:
@@ -50,8 +53,13 @@ def plan_expiry(
     *,
     older_than: datetime | None = None,
     versions: Sequence[int] | None = None,
+    left_behind: Mapping[str, frozenset[int]] | None = None,
 ) -> ExpirePlan:
-    """What goes of all snapshots: those before a time (default: as old as the retention), or of those named."""
+    """What goes of all snapshots: those before a time (default: as old as the retention), or of those named.
+
+    ``needed`` and ``evidence`` say why a snapshot stays; ``left_behind`` are consumers that keep none of
+    theirs, and what they hold.
+    """
     if older_than is not None and versions is not None:
         raise BadArgument("name the snapshots to expire, or a time, not both")
     cutoff = now - retention
@@ -71,7 +79,8 @@ def plan_expiry(
             kept.append(Kept(snapshot.id, reason))
         else:
             going.append(snapshot.id)
-    return ExpirePlan(tuple(going), tuple(kept), cutoff, tuple(sorted(needed)))
+    let_go = {holder: held for holder, held in (left_behind or {}).items() if not held.isdisjoint(going)}
+    return ExpirePlan(tuple(going), tuple(kept), cutoff, tuple(sorted(needed)), let_go)
 
 
 def evidence_for(stamps: Sequence[int], at: int, data: WrittenBy, delete: WrittenBy, labels: Labels) -> range:

@@ -12,10 +12,12 @@ from datetime import datetime, timedelta
 
 from lakemill.core.lag import Failure
 from lakemill.core.names import QualifiedName
-from lakemill.errors import Retry
+from lakemill.errors import EngineLost, LakemillError, RefreshTimedOut, Retry
 
-_ITS_OWN = (Retry.NEVER, Retry.REPLAN)
-"""Failures of the table itself; those of a part that does not answer are tried until it does."""
+BLAMED = (EngineLost.code, RefreshTimedOut.code)
+"""Failures to be tried again, and yet the table's own: what it computes takes too long, or more than there is."""
+BYSTANDERS = 1
+"""Lost engines in a row that another table may have had: whoever worked beside the cause lost the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ def retry_at(failure: Failure, backoff: Backoff, name: QualifiedName) -> datetim
             return failure.at + backoff.delay(failure.count, name)
 
 
-def suspends(failure: Failure, most: int) -> bool:
-    """Whether so many in a row are enough: an outage, however long, must not leave every table suspended."""
-    return failure.count >= most and failure.retry in _ITS_OWN
+def its_own(error: type[LakemillError]) -> bool:
+    """Whether the table itself may be the cause; what a part that does not answer fails is tried until it does."""
+    return error.retry in (Retry.NEVER, Retry.REPLAN) or error.code in BLAMED
+
+
+def suspends(failure: Failure, error: type[LakemillError], most: int, others: int = 0) -> bool:
+    """Whether so many in a row are enough: an outage, however long, must not leave every table suspended.
+
+    ``others``: the most engines that any other table has lost in a row, up to now. A table that takes the engine down
+    stands alone with it, because those beside it succeed when they are tried again; where another keeps losing its
+    engine too, the engine is to blame.
+    """
+    if failure.count < most or not its_own(error):
+        return False
+    return error.code != EngineLost.code or others <= BYSTANDERS

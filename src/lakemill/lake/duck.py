@@ -29,7 +29,6 @@ from lakemill.store import db
 LAKE = "lake"
 EXTENSIONS = ("ducklake", "postgres_scanner", "httpfs", "sqlite_scanner")
 COMMIT_RETRIES = 100  # stock DuckDB gives up after 10, which a busy lake needs in a second
-CONNECT_SECONDS = 10
 
 Connection = duckdb.DuckDBPyConnection
 DuckError = duckdb.Error
@@ -105,8 +104,7 @@ def attach_statement(
     inline: int | None = None,
 ) -> str:
     """The ATTACH with which any DuckDB client opens this lake."""
-    parameters = db.parse(dsn)
-    parameters.setdefault("connect_timeout", CONNECT_SECONDS)  # libpq waits for ever by itself
+    parameters = db.parameters_of(dsn)
     options = [f"METADATA_SCHEMA {literal(catalog_schema)}"]
     if data_path is not None:
         options.append(f"DATA_PATH {literal(data_path)}")

@@ -1,13 +1,15 @@
 """Expiring snapshots: plan what may go, choose it under the pins' lock, and let the extension remove it.
 
 The extension deletes the snapshots and schedules the files that no remaining snapshot shows; it is always given
-explicit versions. Between the choice and the removal nobody can pin what was chosen (``store/pins``), and a pin that
-came after the plan voids it. No file is deleted here: that is cleanup, later.
+explicit versions. Between the choice and the removal nobody can pin what was chosen (``store/pins``); what was pinned
+or recorded after the plan was made stays. Dynamic tables that were left behind hold nothing, and are STALE. No file is
+deleted here: that is cleanup, later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,16 +18,19 @@ import psycopg
 
 from lakemill.core.expiry import ExpirePlan, evidence_for, plan_expiry
 from lakemill.core.scan import Snapshot
-from lakemill.errors import PublishConflict, UnknownSnapshot
+from lakemill.errors import PublishConflict, SnapshotGone, UnknownSnapshot
 from lakemill.lake.catalog import Catalog, reading
 from lakemill.lake.duck import LAKE, Connection, explained
 from lakemill.lake.scan import Lakefront
 from lakemill.store import pins
+from lakemill.store import versions as frontiers
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("upkeep")
 _EXPIRE = f"CALL ducklake_expire_snapshots('{LAKE}', versions => $versions::UBIGINT[])"
 _TRIES = 5
+_FRESH = 200
+"""Snapshots that were recorded since the plan was made and are looked at under the lock, which must be short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,18 @@ def plan_expire(
     *,
     older_than: datetime | None = None,
     versions: Sequence[int] | None = None,
+    left_behind: Collection[str] = (),
 ) -> ExpirePlan:
-    """What an expiry would remove now, and what it would keep and why."""
+    """What an expiry would remove now, and what it would keep and why; those ``left_behind`` keep nothing."""
     with reading(front.conn, front.schema) as catalog:
+        now = _now(front.conn)
         found = pins.needed_snapshots(front.conn)
-        needed = {p.snapshot_id: f"recorded position of {p.holder} on table {p.table_id}" for p in found.positions}
+        late = {holder: held for holder, held in found.held.items() if holder in left_behind}
+        needed = {
+            p.snapshot_id: f"recorded position of {p.holder} on table {p.table_id}"
+            for p in found.positions
+            if p.holder not in late
+        }
         needed |= {p.snapshot_id: f"pinned by {p.holder}" + (f": {p.reason}" if p.reason else "") for p in found.pins}
         snapshots = _snapshots(front.conn)
         known = {snapshot.id: snapshot for snapshot in snapshots}
@@ -58,20 +70,25 @@ def plan_expire(
                     evidence.setdefault(
                         snapshot, f"its label times deletes for snapshot {snapshot_id}, which is needed"
                     )
-        now = _now(front.conn)
-        return plan_expiry(snapshots, now, retention, needed, evidence, older_than=older_than, versions=versions)
+        return plan_expiry(
+            snapshots,
+            now,
+            retention,
+            needed,
+            evidence,
+            older_than=older_than,
+            versions=versions,
+            left_behind=late,
+        )
 
 
-def expire(conn: psycopg.Connection[Any], duck: Connection, plan: ExpirePlan, schema: str = "public") -> Expired:
-    """Carry out a plan; refused as a conflict when somebody has pinned or recorded a snapshot since it was made."""
+def expire(front: Lakefront, duck: Connection, plan: ExpirePlan) -> Expired:
+    """Carry out a plan, but for what somebody has pinned or recorded since it was made; refused where that is all."""
     if plan.empty:
         return Expired((), 0)
+    conn, schema = front.conn, front.schema
     with pins.turn(conn):
-        chosen = pins.condemn(
-            conn,
-            lambda needed: plan.versions if needed.snapshots <= set(plan.needed) else (),
-            catalog_schema=schema,
-        )
+        chosen = pins.condemn(conn, lambda needed: _chosen(front, plan, needed), catalog_schema=schema)
         if not chosen:
             raise PublishConflict("a snapshot was pinned or recorded since the expiry was planned")
         try:
@@ -80,6 +97,29 @@ def expire(conn: psycopg.Connection[Any], duck: Connection, plan: ExpirePlan, sc
             return Expired(chosen, _scheduled(conn, schema) - before)
         finally:
             pins.absolve(conn, chosen)
+
+
+def _chosen(front: Lakefront, plan: ExpirePlan, needed: pins.Needed) -> Sequence[int]:
+    """What of the plan still goes, under the lock; positions move all the time where tables are refreshed each second.
+
+    Those that it lets go are let go here, in the same transaction; where one of them has moved meanwhile, nothing goes.
+    """
+    if any(needed.held.get(holder) != held for holder, held in plan.let_go.items()):
+        return ()
+    held = (p.snapshot_id for p in needed.positions if p.holder not in plan.let_go)
+    fresh = {*held, *(pin.snapshot_id for pin in needed.pins)} - set(plan.needed)
+    if len(fresh) > _FRESH:
+        return ()
+    gone = set(plan.versions) - fresh
+    if fresh:
+        front.conn.execute(QUERIES["find_catalog"].compose(), {"search_path": front.schema})
+        catalog = Catalog(front.conn)
+        for snapshot_id in fresh:
+            with suppress(SnapshotGone, UnknownSnapshot):
+                gone -= _evidence(front, catalog, catalog.snapshot(snapshot_id))
+    if plan.let_go and not frontiers.let_go(front.conn, plan.let_go):
+        return ()
+    return sorted(gone)
 
 
 def _remove(duck: Connection, versions: Sequence[int]) -> None:

@@ -20,8 +20,11 @@ from lakemill.core.algebra import End, Stored, scans, states
 from lakemill.core.commit import (
     AddFiles,
     Check,
+    DeleteFile,
+    DeletePositions,
     DropTable,
     Intent,
+    NewFile,
     Purpose,
     Requirement,
     SwapGeneration,
@@ -38,6 +41,7 @@ from lakemill.core.schema import Column, duck_type
 from lakemill.core.shape import NotIncremental
 from lakemill.core.state import column_types
 from lakemill.errors import UnknownTable
+from lakemill.lake.scan import rows_of
 from lakemill.runtime.apply import applied
 from lakemill.runtime.fill import Filling, new_table, state_name
 from lakemill.runtime.progress import telling
@@ -90,6 +94,8 @@ class _Carrying:
         self.work, self.held, self.plan, self.window, self.status = work, held, plan, window, status
         self.lake = work.lake
         self.reads: list[ReadPlan] = []
+        self.keys: int | None = None
+        """That were computed anew."""
 
     def own_table(self) -> Table | None:
         """The table to change; None where there is none yet, or it has another shape than is asked for."""
@@ -188,6 +194,7 @@ class _Carrying:
                 states = self.compared_states(stack, execution) if known else self.loaded_states(stack, execution)
                 signed = diffs.difference(self.whole(execution), own.frame(attempt.state.plan), table.columns)
             written = self._changed(stack, attempt, own, signed, needed)
+            self.keys = execution.keys() if self.plan.action is Action.KEYS else None
         return self.publish(written, states)
 
     def changed_states(self, stack: ExitStack, execution: Execution, delta: Delta) -> list[Written]:
@@ -282,14 +289,13 @@ class _Carrying:
         written = [own, *(states or ())]
         updates = [update for one in written for update in one.updates] + self._dropped_states(states)
         inserted, deleted = own.rows
-        measured = {
+        measured = self._measured(own, states) | {
             "rows_inserted": inserted,
             "rows_deleted": deleted,
             "records_read": sum(plan.rows_to_read for plan in self.reads),
             "bytes_read": sum(plan.bytes_to_read for plan in self.reads),
-            "bytes_written": sum(
-                file.size_bytes for update in updates if isinstance(update, AddFiles) for file in update.files
-            ),
+            "files": len(files := _written(updates)),
+            "bytes_written": sum(file.size_bytes for file in files),
             **self._spent(),
         }
 
@@ -304,7 +310,7 @@ class _Carrying:
             # its own commit too: whoever reads this version, a consumer or a point, reads it there
             positions = {read.table_id: read.commit for read in (*reads, *kept)} | {table_id: snapshot}
             schema = self.lake.settings.lake.catalog_schema
-            pins.move_positions(cursor, f"dynamic:{table.id}", positions, catalog_schema=schema)
+            pins.move_positions(cursor, pins.dynamic(table.id), positions, catalog_schema=schema)
             work.finish(cursor, self.plan.action, self.plan.reason, snapshot, **measured)
 
         with work.phase("publish"):
@@ -331,6 +337,20 @@ class _Carrying:
         names = ("spark_jobs", "spark_tasks", "spark_executors", "spilled_bytes")
         values = (None,) * 4 if spent is None else (spent.jobs, spent.tasks, spent.executors, spent.spilled_bytes)
         return dict(zip(names, values, strict=True))
+
+    def _measured(self, own: Written, states: list[Written] | None) -> dict[str, Any]:
+        """How much of what is there was computed anew, as far as that is known without asking Spark again."""
+        (inserted, deleted), stamps = own.rows, self.lake.front.stamps
+        rows = rows_of(own.attempt.state.plan, stamps)
+        if self.plan.delta is None:
+            return {"rows_recomputed": rows + inserted - deleted}
+        affected: int | None = inserted + deleted
+        if self.plan.action is Action.KEYS:
+            affected = self.keys
+        elif self.plan.action is Action.MERGE:  # a group that changed comes and goes, a new one comes, an old one goes
+            most = max(states or (), key=lambda one: max(one.rows), default=own)
+            affected, rows = max(most.rows), rows_of(most.attempt.state.plan, stamps)
+        return {"affected_keys": affected, "cardinality_ratio": affected and min(1.0, affected / max(rows, 1))}
 
     def _states_at(self, states: list[Written] | None, snapshot: int) -> tuple[SourceRead, ...]:
         """The states as this publish leaves them, in the order of their numbers."""
@@ -363,6 +383,11 @@ class _Carrying:
         with self.lake.catalog() as catalog:
             found = catalog.table_id(table.name.schema, table.name.name, catalog.head().id)
         return table.table_id if found == table.table_id else None
+
+
+def _written(updates: Sequence[Update]) -> list[NewFile | DeleteFile]:
+    added = [file for update in updates if isinstance(update, AddFiles) for file in update.files]
+    return [*added, *(one for update in updates if isinstance(update, DeletePositions) for one in update.delete_files)]
 
 
 def _spelled(type_: str) -> str:

@@ -9,13 +9,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakemill.errors import ClaimLost, LakemillError
-from lakemill.store import batches, claims, db, definitions, work
+from lakemill.store import batches, claims, db, definitions, pins, work
 from lakemill.store.definitions import DynamicTable
 from lakemill.telemetry.log import log
 
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 WAIT = timedelta(minutes=1)
 """Beyond what a claim lives by itself: who waits for a worker that was killed comes after it."""
 _SHORTEST, _LONGEST, _QUIET = 0.05, 2.0, 3.0
+_GOODBYE_MS = 2000
 
 
-def holder() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
+def holder(thread: threading.Thread | None = None) -> str:
+    """What this thread, or another of this process, is called where it holds something."""
+    return f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident() if thread is None else thread.ident}"
 
 
 @contextmanager
@@ -70,6 +72,18 @@ def _wait(lake: Lake, table: DynamicTable) -> claims.Claim:
         time.sleep(pause)
         pause = min(pause * 1.5, _LONGEST)
     return held
+
+
+def free(conn: db.Connection, holders: Sequence[str]) -> None:
+    """What these threads still hold is free at once, for other machines too: the process is about to end.
+
+    A publish that is in its transaction is waited for, but not for long: its claim runs out by itself.
+    """
+    with conn.transaction():
+        conn.execute("SELECT set_config('lock_timeout', %s, true)", (f"{_GOODBYE_MS}ms",))
+        claims.take_away_all(conn, holders)
+        pins.unpin_all(conn, holders)
+    work.tell(conn, work.DUE)  # what was theirs can be taken
 
 
 def free_the_dead(conn: db.Connection) -> None:

@@ -132,7 +132,7 @@ def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:
     if known is None:
         with suppress(DefinitionChanged, HasDependents):  # it is loaded after all, or somebody counts on it
             definitions.drop(lake.conn, [table.id], {table.id: None})
-            pins.drop_positions(lake.conn, f"dynamic:{table.id}")
+            pins.drop_positions(lake.conn, pins.dynamic(table.id))
     else:  # the definition before it, as a new version: its content is still there
         sources = definitions.sources(lake.conn, known)
         declare(lake, table, known.definition, known.resolved, sources)
@@ -234,7 +234,7 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
             _content_stays(cursor, table, frontier, snapshot, frontier.version.definition_version)
             schema = lake.settings.lake.catalog_schema
             pins.record_position(
-                cursor, f"dynamic:{table.id}", frontier.version.table_id, snapshot, catalog_schema=schema
+                cursor, pins.dynamic(table.id), frontier.version.table_id, snapshot, catalog_schema=schema
             )
 
     if table.table_id is None:
@@ -318,15 +318,17 @@ def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = Fal
     with lake.conn.transaction():
         for table in tables:
             changed |= definitions.set_state(lake.conn, [table.id], *_awaited(graph, stopped, table.name))
-        free = [by_name[name].id for name in below if _awaited(graph, stopped, name)[0] is State.ACTIVE]
-        changed |= definitions.set_state(lake.conn, free, State.ACTIVE, only=_WAITING)
+        for name in below:  # others wait on, and say for whom
+            state, reason = _awaited(graph, stopped, name)
+            moved = definitions.set_state(lake.conn, [by_name[name].id], state, reason, only=_WAITING)
+            changed |= moved if state is State.ACTIVE else frozenset()
         work.recovered(lake.conn, changed)
     return tuple(name for name, table in by_name.items() if table.id in changed)
 
 
 _STOPPED = frozenset({State.SUSPENDED, State.SUSPENDED_DUE_TO_ERRORS})
 _WAITING = frozenset({State.UPSTREAM_SUSPENDED, State.UPSTREAM_FAILED})
-_GOING = frozenset({State.ACTIVE, State.PENDING_INIT, State.STALE})
+_GOING = frozenset({State.ACTIVE, State.PENDING_INIT})
 
 
 def _awaited(graph: Graph, stopped: Mapping[QualifiedName, State], name: QualifiedName) -> tuple[State, str | None]:
@@ -347,7 +349,7 @@ def _wait_or_go(lake: Lake, name: QualifiedName) -> None:
     with lake.conn.transaction():
         for one in (name, *graph.dependents(name)):
             state, reason = _awaited(graph, stopped, one)
-            only = _WAITING if state is State.ACTIVE else _GOING
+            only = _WAITING if state is State.ACTIVE else _GOING | _WAITING
             definitions.set_state(lake.conn, [by_name[one].id], state, reason, only=only)
 
 
@@ -375,7 +377,7 @@ def _drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
     def more(cursor: Any, _: int = 0) -> None:
         definitions.drop(cursor, ids, {found.id: found.table_id for found in gone})
         for dynamic_id in ids:
-            pins.drop_positions(cursor, f"dynamic:{dynamic_id}")
+            pins.drop_positions(cursor, pins.dynamic(dynamic_id))
 
     frontiers = [versions.frontier(lake.conn, dynamic_id) for dynamic_id in ids]
     states = [state.table_id for frontier in frontiers if frontier is not None for state in frontier.states]

@@ -81,8 +81,8 @@ def standing(shown: Shown) -> dict[str, Any]:
     table, frontier, last = shown.table, shown.frontier, shown.last
     return {
         "table": str(table.name),
-        "state": table.state.value,
-        "state_reason": table.state_reason,
+        "state": table.standing[0].value,
+        "state_reason": table.standing[1],
         "mode": table.resolved.mode.value,
         "mode_reason": table.resolved.mode_reason,
         "data_snapshot": frontier and frontier.version.b_hi,
@@ -110,7 +110,7 @@ def described(found: Described) -> dict[str, Any]:
         "definition_version": table.definition_version,
         "created": table.created_at,
         "declared": table.declared_at,
-        "state_since": table.state_since,
+        "state_since": table.standing[2],
         "table_id": table.table_id,
         "query": table.resolved.query,
         "columns": [{"name": column.name, "type": column.type} for column in table.resolved.columns],

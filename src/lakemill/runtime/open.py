@@ -39,6 +39,7 @@ from lakemill.spark.inputs import delta_frame, matching, observed_weights, scan_
 from lakemill.store import db
 from lakemill.store.embedded import store_dsn
 from lakemill.store.migrate import migrate
+from lakemill.telemetry import lineage, tracing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +65,10 @@ class Lake:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        if settings.telemetry.otlp_endpoint:
+            tracing.configure(settings.telemetry.otlp_endpoint)
+        if settings.telemetry.openlineage_url:
+            lineage.configure(settings.telemetry.openlineage_url)
         self.dsn = store_dsn(settings)
         self._stamps: Stamps | None = None
         try:

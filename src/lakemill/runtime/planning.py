@@ -32,6 +32,7 @@ from lakemill.runtime.declaring import declare
 from lakemill.runtime.window import STATE_LOST, Window, look, states_fit
 from lakemill.store import definitions, versions
 from lakemill.store.definitions import DynamicTable, Source, SourceKind
+from lakemill.telemetry import tracing
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -51,6 +52,8 @@ class Planning:
     t: datetime
     full: bool = field(default=False, kw_only=True)
     frontier: versions.Frontier | None = field(default=None, kw_only=True)
+    window: Window | None = field(default=None, init=False)
+    """That the last plan stands on; None before the first."""
     _shape: Shape | None = field(default=None, init=False)
     _phases: dict[str, float] = field(default_factory=dict, init=False)
     _open: dict[str, float] = field(default_factory=dict, init=False)
@@ -95,15 +98,16 @@ class Planning:
         mode = ResolvedMode(definition.refresh_mode, self.table.resolved.mode, self._mode_reason())
         moved = self.clocked and self.frontier.version.t != self.t
         adaptive = definition.refresh_mode is RefreshMode.ADAPTIVE
-        plan = decide(
-            self.shape,
-            mode,
-            sizes,
-            threshold=definition.cardinality_threshold,
-            strict=definition.strict,
-            clock_moved=moved,
-            experience=recording.experience(self.lake, self.table) if adaptive else None,
-        )
+        with tracing.span("plan"):
+            plan = decide(
+                self.shape,
+                mode,
+                sizes,
+                threshold=definition.cardinality_threshold,
+                strict=definition.strict,
+                clock_moved=moved,
+                experience=recording.experience(self.lake, self.table) if adaptive else None,
+            )
         return plan, window
 
     def _declared_so(self, lost: Reason) -> bool:
@@ -115,7 +119,7 @@ class Planning:
         """The window, and the query's shape over it, with the states that it should have."""
         with self.phase("look"):
             window = look(self.lake, self.table, self.sources, self.frontier, self.b, self.t)
-            self._shape = self._shaped(window)
+            self._shape, self.window = self._shaped(window), window
         if window.lost is not None and issubclass(of_code(window.lost.code), HistoryError):
             # a delta's reader would be told to read all of the table: that is what is done
             window = replace(window, lost=replace(window.lost, remedy=_CURES.get(window.lost.code, _LOADED_ANEW)))
@@ -176,7 +180,8 @@ class Planning:
     def phase(self, name: str) -> Iterator[None]:
         started = self._open[name] = time.monotonic()
         try:
-            yield
+            with tracing.span(name):
+                yield
         finally:
             self._open.pop(name, None)
             self._phases[name] = self._phases.get(name, 0.0) + time.monotonic() - started

@@ -33,12 +33,13 @@ from lakemill.runtime.apply import Lost
 from lakemill.runtime.carry import carry_out
 from lakemill.runtime.claiming import claimed, holder
 from lakemill.runtime.planning import Planning
+from lakemill.runtime.reporting import reported
 from lakemill.runtime.window import Window, gone, unchanged
 from lakemill.store import claims, db, definitions, history, pins, versions
 from lakemill.store import work as queue
 from lakemill.store.definitions import DynamicTable, SourceKind
 from lakemill.store.history import RefreshRecord
-from lakemill.telemetry import metrics
+from lakemill.telemetry import metrics, tracing
 from lakemill.telemetry.log import failed as log_failed
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ class Refresh(Planning):
             t=self.t if self.clocked else None,
         )
 
+    @reported
+    @tracing.traced
     def run(self) -> RefreshRecord:
         """Do it; ``FrontierMoved`` where it, or a supplier, has passed b: all must be planned again at a later one."""
         self.begin()
@@ -252,7 +255,7 @@ class Refresh(Planning):
         self.begin()
 
     def _is_current(self) -> bool:
-        if self.frontier is None or self.full:
+        if self.frontier is None or self.full or self.table.stale_since is not None:
             return False
         with self.phase("look"):
             return unchanged(self.lake, self.table, self.sources, self.frontier, self.b)
@@ -314,7 +317,7 @@ class Refresh(Planning):
         positions = {read.table_id: read.commit for read in (*reads, *self.frontier.states)}
         positions[own.table_id] = own.commit
         schema = self.lake.settings.lake.catalog_schema
-        pins.move_positions(self.lake.conn, f"dynamic:{self.table.id}", positions, catalog_schema=schema)
+        pins.move_positions(self.lake.conn, pins.dynamic(self.table.id), positions, catalog_schema=schema)
 
     def finish(self, where: db.Executor, action: Action, reason: Reason, commit: int, **measured: Any) -> RefreshRecord:
         """The record of a success, saved as part of the caller's transaction."""

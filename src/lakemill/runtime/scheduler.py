@@ -8,7 +8,7 @@ nothing that the next one could not read anew, so that it may be killed at any l
 from __future__ import annotations
 
 import time
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -21,10 +21,10 @@ from lakemill.core.rounds import Round, Wait, next_look, plan_rounds, shortfalls
 from lakemill.core.tending import candidates, open_at
 from lakemill.lake.listing import list_crowds
 from lakemill.runtime.open import open as open_lake
-from lakemill.runtime.standings import Look, Looks
-from lakemill.store import audit, db, history, quotas, versions, work
+from lakemill.runtime.standings import Look, Looks, raise_idle
+from lakemill.store import audit, db, history, publishes, quotas, versions, work
 from lakemill.store.work import Kind
-from lakemill.telemetry import metrics
+from lakemill.telemetry import metrics, tracing
 from lakemill.telemetry.log import failed, log
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ IDLE = timedelta(minutes=1)
 MEASURE = timedelta(seconds=5)
 """How often the gauges of all tables are set: nobody scrapes more often."""
 FORGET = timedelta(hours=1)
+PUBLISHES = timedelta(days=7)
+"""How long the id of a publish is known. Whoever lost its answer asks within minutes, and no transaction lives that
+long: after a week none can be settled any more, or be published a second time."""
 AT_ONCE = 20
 """Tables that are compacted in one interval, the best first."""
 LAST = -1_000_000
@@ -133,7 +136,7 @@ class Scheduler:
             with suppress(work.DROPPED):  # the next look knows
                 added += _enqueue(lake, look, one)
         if now - self._raised >= IDLE:
-            _raise_idle(lake, look)
+            raise_idle(lake, look)
             self._raised = now
         if added:
             work.tell(lake.conn, work.DUE)
@@ -189,7 +192,8 @@ def _enqueue(lake: Lake, look: Look, one: Round) -> int:
     """A round in order, so that each can name those that must be done before it; how many are new."""
     ids: dict[QualifiedName, int] = {}
     added = 0
-    with lake.conn.transaction():
+    traced = tracing.span("round", b=one.b, tables=len(one.runs)) if one.runs else nullcontext()
+    with traced, lake.conn.transaction():
         for run in one.runs:
             known = look.known[run.name]
             before = [ids[supplier] for supplier in look.graph.suppliers(run.name) if supplier in ids]
@@ -203,6 +207,7 @@ def _enqueue(lake: Lake, look: Look, one: Round) -> int:
                 b=run.b,
                 t=one.t,
                 priority=known.priority,
+                traceparent=tracing.traceparent(),
             )
             added += new
         work.take_up(lake.conn, [look.known[run.name].id for run in one.runs], one.t)
@@ -244,19 +249,4 @@ def _forget(lake: Lake, now: datetime) -> None:
     with lake.catalog() as catalog:
         oldest = catalog.oldest()
     versions.forget_versions(lake.conn, oldest)
-
-
-def _raise_idle(lake: Lake, look: Look) -> None:
-    """Tables that nothing happened to are right at the newest snapshot, too: expiry need not wait for them."""
-    idle = [
-        known.version_id
-        for name, known in look.known.items()
-        if known.version is not None
-        and known.version_id is not None
-        and known.version.t is None
-        and known.version.b_hi < look.head.id
-        and look.standings[name].change is None
-        and not known.busy
-    ]
-    if idle:
-        versions.raise_idle(lake.conn, idle, look.head.id, look.head.time, lake.settings.lake.catalog_schema)
+    publishes.forget_publishes(lake.conn, PUBLISHES)

@@ -138,7 +138,7 @@ class _Look:
 
     def shown(self, table: DynamicTable) -> Shown:
         frontier = self._frontiers[table.name]
-        change = self._change(table.name, frontier)
+        change = self._change(table.name, frontier, table.stale_since is not None)
         listed = self._listed.get(table.name) if frontier is not None else None
         known = (frontier.version,) if frontier is not None else ()
         return Shown(
@@ -153,14 +153,17 @@ class _Look:
             self._progress.get(table.id),
         )
 
-    def _change(self, name: QualifiedName, frontier: Frontier | None) -> Commit | None:
+    def _change(self, name: QualifiedName, frontier: Frontier | None, stale: bool) -> Commit | None:
+        """Of a stale one, whose changes may be expired, anything that is younger than what it holds."""
         if frontier is None:
             return None
         bases = {base for table in (name, *self.graph.ancestors(name)) for base in self._bases[table]}
         reached = frozenset(table_id for _, table_id in bases)
         replaced = {self._replaced[base] for base in bases if base in self._replaced}
         later = (found for found in self._commits if found.commit.snapshot > frontier.version.b_hi)
-        return next((one.commit for one in later if one.changed(reached) or one.commit.snapshot in replaced), None)
+        return next(
+            (one.commit for one in later if stale or one.changed(reached) or one.commit.snapshot in replaced), None
+        )
 
     def attained(self, table: DynamicTable, span: timedelta) -> float | None:
         """The share of the time in which it kept its promise; None where it made none, or was not loaded."""

@@ -18,6 +18,7 @@ from lakemill.core.lag import Commit, Standing
 from lakemill.core.names import QualifiedName
 from lakemill.core.scan import Snapshot
 from lakemill.lake.listing import list_commits
+from lakemill.store import versions as frontiers
 from lakemill.store import work
 from lakemill.store.work import Known
 
@@ -65,18 +66,21 @@ class Looks:
         known = {one.name: one for one in tables}
         bases: dict[QualifiedName, frozenset[int]] = {}
         standings: dict[QualifiedName, Standing] = {}
-        unsure: dict[QualifiedName, int] = {}
+        unsure = _unsure_since(graph, known, gone, expired)
         """Tables whose content is about to be another, or became one, without a change of a base table; since when."""
+        times = work.times(lake.conn, set(unsure.values()), schema) if unsure else {}
         for name in graph.order:
             one = known[name]
             bases[name] = frozenset(one.bases).union(*(bases[supplier] for supplier in graph.suppliers(name)))
             held = versions.get(one.id, ())
             mine = tuple(v for v in held if one.version and v.definition_version == one.version.definition_version)
             change = self._change(one, bases[name])
-            if (since := _unsure(one, gone, expired, [known[s] for s in graph.suppliers(name)], unsure)) is not None:
-                unsure[name] = since
-                if one.version is not None:
-                    change = _earlier(change, Commit(max(since, one.version.b_hi + 1), head.time))
+            if name in unsure and one.version is not None:
+                since, b = unsure[name], one.version.b_hi
+                # what was so before b, and is found out now, has no time of its own
+                change = _earlier(
+                    change, Commit(max(since, b + 1), times.get(since, head.time) if since > b else head.time)
+                )
             standings[name] = Standing(
                 name,
                 mine or ((one.version,) if one.version else ()),
@@ -105,6 +109,33 @@ class Looks:
         return self._graph
 
 
+def raise_idle(lake: Lake, look: Look) -> None:
+    """Tables that nothing happened to are right at the newest snapshot, too: expiry need not wait for them."""
+    idle = [
+        known.version_id
+        for name, known in look.known.items()
+        if known.version is not None
+        and known.version_id is not None
+        and known.version.t is None
+        and known.version.b_hi < look.head.id
+        and look.standings[name].change is None
+        and not known.busy
+    ]
+    if idle:
+        frontiers.raise_idle(lake.conn, idle, look.head.id, look.head.time, lake.settings.lake.catalog_schema)
+
+
+def _unsure_since(
+    graph: Graph, known: Mapping[QualifiedName, Known], gone: Mapping[int, int], expired: frozenset[int]
+) -> dict[QualifiedName, int]:
+    found: dict[QualifiedName, int] = {}
+    for name in graph.order:
+        since = _unsure(known[name], gone, expired, [known[one] for one in graph.suppliers(name)], found)
+        if since is not None:
+            found[name] = since
+    return found
+
+
 def _unsure(
     one: Known,
     gone: Mapping[int, int],
@@ -114,8 +145,8 @@ def _unsure(
 ) -> int | None:
     """Since which snapshot its content may be another without a change of a base table; None where it is not so.
 
-    A name that it reads is another's, its commit was expired, a supplier is declared anew or loaded by another
-    definition, or all that is so of a supplier.
+    A name that it reads is another's, its commit was expired or need not be kept, a supplier is declared anew or loaded
+    by another definition, or all that is so of a supplier.
     """
     found = [unsure[supplier.name] for supplier in suppliers if supplier.name in unsure]
     if one.version is None:
@@ -123,6 +154,7 @@ def _unsure(
     found += [gone[one.id]] if gone.get(one.id, 0) > one.version.b_hi else []
     found += [one.version.b_hi + 1] if one.id in expired else []
     found += [] if one.moved is None else [one.moved]
+    found += [one.version.b_hi + 1] if one.stale else []
     return min(found, default=None)
 
 

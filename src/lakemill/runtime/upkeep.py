@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from lakemill.core.compact import CompactPlan, Group
+from lakemill.core.expiry import ExpirePlan
+from lakemill.core.lag import lag
 from lakemill.core.names import parse_name
 from lakemill.errors import LakemillError, OutcomeUnknown, PublishConflict
 from lakemill.lake import expiry, upkeep
@@ -20,9 +22,12 @@ from lakemill.lake.compaction import MergedFile, merge_by_stock, merge_intent, p
 from lakemill.lake.storage import Storage, open_storage
 from lakemill.lake.target import WriteTarget, read_target
 from lakemill.runtime.open import Lake
+from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.spark.compact import write_merged
-from lakemill.store import pins
+from lakemill.store import claims, definitions, pins
 
+PATIENCE = timedelta(hours=1)
+"""However short the retention is, a dynamic table that lags less than this holds what it needs."""
 _TRIES = 5
 _BATCH_GROUPS = 64
 _BATCH_SIZES = 8  # target sizes that one publish replaces at most: a conflict costs no more than that
@@ -132,20 +137,45 @@ def expire(
         older_than = datetime.now(UTC) - older_than
     retention = lake.settings.upkeep.retention
     attempt = 0
+    looks = Looks(lake)
     while True:
         attempt += 1
-        plan = expiry.plan_expire(lake.front, retention, older_than=older_than, versions=versions)
+        look = looks.look()
+        if not dry_run:  # what nothing happened to holds only as much back as it must
+            raise_idle(lake, look)
+        late = _left_behind(lake, look)
+        plan = expiry.plan_expire(lake.front, retention, older_than=older_than, versions=versions, left_behind=late)
         kept = tuple(Item(f"snapshot {kept.snapshot}", kept.reason) for kept in plan.kept)
-        done = tuple(Item(f"snapshot {version}", "nobody needs it") for version in plan.versions)
+        done = tuple(Item(f"snapshot {version}", "nobody needs it") for version in plan.versions) + _stale(lake, plan)
         if dry_run:
             return UpkeepReport("expire", True, done, kept, plan.versions)
         try:
-            expired = expiry.expire(lake.conn, lake.duck, plan, lake.settings.lake.catalog_schema)
+            expired = expiry.expire(lake.front, lake.duck, plan)
         except PublishConflict:
             if attempt == _TRIES:
                 raise
         else:
             return UpkeepReport("expire", False, done, kept, expired.versions, files_scheduled=expired.files_scheduled)
+
+
+def _left_behind(lake: Lake, look: Look) -> frozenset[str]:
+    """Dynamic tables that lag for longer than the retention: one that is suspended must not hold a lake for ever.
+
+    None that somebody is at work on.
+    """
+    now, most = datetime.now(UTC), max(lake.settings.upkeep.retention, PATIENCE)
+    held = {dynamic_id for dynamic_id, _ in claims.held(lake.conn)}
+    late = (name for name, one in look.standings.items() if (behind := lag(one, now)) is not None and behind > most)
+    return frozenset(pins.dynamic(look.known[name].id) for name in late if look.known[name].id not in held)
+
+
+def _stale(lake: Lake, plan: ExpirePlan) -> tuple[Item, ...]:
+    """The dynamic tables that the plan gives up, by their names."""
+    if not plan.let_go:
+        return ()
+    names = {pins.dynamic(table.id): str(table.name) for table in definitions.list_all(lake.conn)}
+    why = "STALE: left behind for longer than upkeep.retention; it will be loaded anew"
+    return tuple(Item(names.get(holder, holder), why) for holder in plan.let_go)
 
 
 def cleanup(lake: Lake, *, dry_run: bool = False) -> UpkeepReport:

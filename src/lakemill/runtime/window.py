@@ -301,6 +301,9 @@ def _own_table(catalog: Catalog, table: DynamicTable, frontier: Frontier) -> Rea
     version = frontier.version
     if version.definition_version != table.definition_version:
         return Reason("DEFINITION_CHANGED", "its definition is another one than that of its content")
+    if table.stale_since is not None:
+        told = "it was left behind for longer than upkeep.retention, and its past is no longer kept"
+        return Reason("STALE", told, "resume it sooner, or keep snapshots for longer")
     if gone(catalog, version.commit):
         return Reason("SNAPSHOT_GONE", f"its commit {version.commit} was expired, which nobody can read any more")
     head = catalog.head()

@@ -32,7 +32,7 @@ from lakemill.errors import (
     of_code,
 )
 from lakemill.runtime import recording, upkeep
-from lakemill.runtime.claiming import free_the_dead
+from lakemill.runtime.claiming import free, free_the_dead, holder
 from lakemill.runtime.dynamic import suspend_failing
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.refresh import refresh_at
@@ -40,7 +40,7 @@ from lakemill.spark import session
 from lakemill.store import db, definitions, work
 from lakemill.store.embedded import store_dsn
 from lakemill.store.work import Kind, Work
-from lakemill.telemetry import metrics
+from lakemill.telemetry import metrics, tracing
 from lakemill.telemetry.log import failed, log, refreshed
 
 if TYPE_CHECKING:
@@ -109,6 +109,8 @@ class Worker:
         ]
         for thread in threads:
             thread.start()
+        if Kind.INGEST in self.kinds:
+            log().warning("no work of the kind ingest exists yet: none will be taken", worker=self.name)
         log().info("working", worker=self.name, slots=self.slots, kinds=[kind.value for kind in self.kinds])
         last = 0.0
         while not stop.wait(WATCH):
@@ -130,6 +132,7 @@ class Worker:
             thread.join(max(0.0, deadline - time.monotonic()))
         with suppress(LakemillError, *db.LOST), closing(self._connect()) as conn:
             work.leave(conn, self.name)
+            free(conn, [holder(thread) for thread in threads])
         log().info("stopped", worker=self.name, left=[one.subject for one in self.doing])
 
     def _beat(self) -> None:
@@ -237,7 +240,8 @@ class Worker:
         record: RefreshRecord | None = None
         try:
             b = lake.snapshot(found.b)
-            record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost)
+            with tracing.carried(found.traceparent):
+                record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost)
         except SnapshotGone as error:  # it was expired before anybody came to it: a later one is planned
             failed("refresh", error, dynamic_id=found.dynamic_id)
         with lake.conn.transaction():
@@ -283,7 +287,8 @@ def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: 
     if record.outcome is Outcome.FAILED:
         error = of_code(record.error_code or "")
         failure = work.failed(lake.conn, record.dynamic_id, b.id, error)
-        if failure is not None and suspends(failure, most):
+        others = work.most_lost(lake.conn, record.dynamic_id, error.code)
+        if failure is not None and suspends(failure, error, most, others):
             suspend_failing(lake, record.dynamic_id, f"{failure.count} refreshes failed in a row: {error.code}")
     for work_id, dynamic_id in work.waiting_for(lake.conn, found.id):
         with suppress(UnknownDynamicTable):

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import reduce
 from types import TracebackType
 from typing import cast
 
@@ -109,6 +110,15 @@ class Execution:
         """The signed rows of a state, after ``delta``."""
         self._need(name := leaf(number, "delta"))
         return self._fitted(self._spark.table(self._prefix + name), columns, weighed=True)
+
+    def keys(self) -> int | None:
+        """After ``delta``: for how many keys something was computed anew, by the step that has most of them.
+
+        One small job over what is kept in memory anyway.
+        """
+        kept = [frame for name, frame in self._kept.items() if name.startswith("keys")]
+        counts = [frame.agg(F.count(F.lit(1)).alias("n")) for frame in kept]
+        return max((row.n for row in reduce(DataFrame.unionAll, counts).collect()), default=None) if counts else None
 
     def state(self, state: Stored, columns: Sequence[Column]) -> DataFrame:
         """A state as it is at b, from the sources."""

@@ -6,6 +6,7 @@ its time finds its number out of date, and nothing that it computed becomes visi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from psycopg import errors as pg
 from lakemill.errors import ClaimLost
 from lakemill.store.db import Executor
 from lakemill.store.queries import load_queries
+from lakemill.telemetry import metrics
 
 QUERIES = load_queries("claims")
 
@@ -70,6 +72,11 @@ def take_away(where: Executor, dynamic_id: int, holder: str) -> None:
     where.execute(QUERIES["take_away"].compose(), {"dynamic_id": dynamic_id, "holder": holder})
 
 
+def take_away_all(where: Executor, holders: Sequence[str]) -> None:
+    """The same for all that these hold."""
+    where.execute(QUERIES["take_away_all"].compose(), {"holders": list(holders)})
+
+
 def lock_claim(where: Executor, dynamic_id: int) -> None:
     """Whoever is about to publish this table has done so, or waits until the transaction ends."""
     where.execute(QUERIES["lock_claim"].compose(), {"dynamic_id": dynamic_id})
@@ -81,6 +88,8 @@ def require_claim(where: Executor, held: Claim) -> None:
     if row is None:
         raise ClaimLost("the dynamic table was dropped")
     fence, holder, alive = row
+    if fence != held.fence or not alive:
+        metrics.count_fenced()
     if fence != held.fence:
         raise ClaimLost(f"the claim has passed to {holder}")
     if not alive:

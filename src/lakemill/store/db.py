@@ -19,6 +19,15 @@ from lakemill.settings import without_password
 OLDEST_SERVER = 150000
 CONNECT_SECONDS = 10
 
+# a server that vanished is noticed within half a minute, whether we wait for its answer (keepalives) or send
+_VANISHED = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """What a connection that is no more raises."""
 
@@ -29,12 +38,12 @@ Executor: TypeAlias = psycopg.Connection[Any] | psycopg.Cursor[Any]
 
 def connect(dsn: str, *, autocommit: bool = True, connect_timeout: float | None = None, **options: Any) -> Connection:
     """Open a connection to `dsn`, several hosts included; further options are libpq's or psycopg's."""
-    parameters = parse(dsn)
-    if "connect_timeout" not in parameters or connect_timeout is not None:  # libpq waits for ever by itself
-        options["connect_timeout"] = max(2, round(connect_timeout or CONNECT_SECONDS))
-    options.setdefault("application_name", "lakemill")
+    parameters = parameters_of(dsn)
+    if connect_timeout is not None:
+        parameters["connect_timeout"] = max(2, round(connect_timeout))
+    parameters.setdefault("application_name", "lakemill")
     try:
-        connection = psycopg.connect(dsn, autocommit=autocommit, **options)
+        connection = psycopg.connect(autocommit=autocommit, **(parameters | options))
     except psycopg.OperationalError as error:
         raise StoreUnavailable(f"PostgreSQL at {where(dsn)} does not answer: {reason(error)}") from error
     except psycopg.ProgrammingError as error:
@@ -84,6 +93,19 @@ def parse(dsn: str) -> dict[str, Any]:
         return conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as error:
         raise BadSettings(f"not a DSN: {reason(error)}", place="lake.postgres") from error
+
+
+def parameters_of(dsn: str) -> dict[str, Any]:
+    """A DSN taken apart, with what it leaves open: libpq by itself waits for ever, for a server that is gone too.
+
+    Of several hosts the one that can be written to is meant: after a failover that is another.
+    """
+    given = parse(dsn)
+    hosts = str(given.get("host") or given.get("hostaddr") or "")
+    found: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS}
+    found |= {} if hosts in ("", "localhost") or hosts.startswith("/") else _VANISHED
+    found |= {"target_session_attrs": "read-write"} if "," in hosts else {}
+    return found | given
 
 
 def where(dsn: str) -> str:

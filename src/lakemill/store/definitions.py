@@ -84,10 +84,21 @@ class DynamicTable:
     """In the lake; None until it is published for the first time."""
     created_at: datetime
     declared_at: datetime
+    stale_since: datetime | None = None
+    """Since when it holds no snapshots: its next refresh loads it anew."""
 
     @property
     def name(self) -> QualifiedName:
         return self.definition.name
+
+    @property
+    def standing(self) -> tuple[State, str | None, datetime]:
+        """State, reason and since when, as people are told: STALE comes before all else."""
+        if self.stale_since is None:
+            return self.state, self.state_reason, self.state_since
+        was = (None if self.state is State.ACTIVE else self.state.value, self.state_reason)
+        told = ("its past is no longer kept, and it will be loaded anew", *was)
+        return State.STALE, "; ".join(one for one in told if one), self.stale_since
 
 
 # ---------------------------------------------------------------- declaring
@@ -230,7 +241,7 @@ def _table(row: Sequence[Any]) -> DynamicTable:
     dynamic_id, schema, name, version, state, state_reason, state_since, table_id, created_at, declared_at = row[:10]
     query, lag, columns, mode, strict, threshold, initialize, scheduler, priority = row[10:19]
     profile, dialect, partition_by, comment = row[19:23]
-    resolved_query, resolved_mode, mode_reason, clocked, names, types = row[23:]
+    resolved_query, resolved_mode, mode_reason, clocked, names, types, stale_since = row[23:]
     definition = Definition(
         QualifiedName(schema, name),
         query,
@@ -259,6 +270,7 @@ def _table(row: Sequence[Any]) -> DynamicTable:
         table_id,
         created_at,
         declared_at,
+        stale_since,
     )
 
 
@@ -281,7 +293,8 @@ def set_state(
         "reason": reason,
         "only": None if only is None else [one.value for one in only],
     }
-    return frozenset(row[0] for row in where.execute(QUERIES["set_state"].compose(), values).fetchall())
+    rows = where.execute(QUERIES["set_state"].compose(), values).fetchall()
+    return frozenset(dynamic_id for dynamic_id, changed in rows if changed)
 
 
 def rename(where: Executor, table: DynamicTable, to: QualifiedName) -> None:

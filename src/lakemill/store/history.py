@@ -73,6 +73,12 @@ class RefreshRecord:
     error_code: str | None = None
     error_text: str | None = None
     sources: tuple[SourceDelta, ...] = ()
+    files: int | None = None
+    """Written; this and what follows is told by whoever did it, and not remembered."""
+    affected_keys: int | None = None
+    """Keys that were computed anew; changed rows where nothing has a key, None where all was computed."""
+    cardinality_ratio: float | None = None
+    """Of all keys, or rows, that there were."""
 
     @property
     def seconds(self) -> float | None:

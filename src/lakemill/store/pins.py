@@ -59,8 +59,17 @@ class Needed:
     positions: tuple[Position, ...] = ()
 
     @property
-    def snapshots(self) -> frozenset[int]:
-        return frozenset(pin.snapshot_id for pin in self.pins) | {p.snapshot_id for p in self.positions}
+    def held(self) -> Mapping[str, frozenset[int]]:
+        """By consumer: the snapshots of its positions."""
+        found: dict[str, set[int]] = {}
+        for position in self.positions:
+            found.setdefault(position.holder, set()).add(position.snapshot_id)
+        return {holder: frozenset(snapshots) for holder, snapshots in found.items()}
+
+
+def dynamic(dynamic_id: int) -> str:
+    """What a dynamic table is called as a consumer."""
+    return f"dynamic:{dynamic_id}"
 
 
 # ---------------------------------------------------------------- readers
@@ -92,6 +101,11 @@ def renew(conn: psycopg.Connection[Any], pin_id: UUID, ttl: timedelta) -> bool:
 
 def unpin(conn: psycopg.Connection[Any], pin_id: UUID) -> None:
     conn.execute(QUERIES["delete_pin"].compose(), {"pin_id": pin_id})
+
+
+def unpin_all(where: Executor, holders: Sequence[str]) -> None:
+    """Those who are about to go need nothing any more."""
+    where.execute(QUERIES["delete_pins_of"].compose(), {"holders": list(holders)})
 
 
 @contextmanager

@@ -120,6 +120,16 @@ def raise_idle(
         return conn.execute(QUERIES["raise_idle"].compose(), values).rowcount
 
 
+def let_go(where: Executor, holders: Iterable[str]) -> bool:
+    """Inside a transaction: these tables are STALE and hold no snapshot; False, and nothing done, where one is busy."""
+    wanted = list(holders)
+    free = [row[0] for row in where.execute(QUERIES["lock_stale"].compose(), {"holders": wanted}).fetchall()]
+    if len(free) < len(wanted):
+        return False
+    where.execute(QUERIES["let_go"].compose(), {"dynamic_ids": free})
+    return True
+
+
 def advance_sources(where: Executor, dynamic_id: int, table_ids: Iterable[int], b: int) -> None:
     """These tables are at ``b`` what they were when the current version read them: the next delta starts there."""
     values = {"dynamic_id": dynamic_id, "table_ids": list(table_ids), "b": b}

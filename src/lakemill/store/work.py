@@ -21,6 +21,7 @@ from psycopg import sql
 
 from lakemill.core.lag import Failure, Version
 from lakemill.core.names import QualifiedName
+from lakemill.core.retry import BLAMED
 from lakemill.errors import LakemillError, Retry
 from lakemill.store.db import Connection, Executor
 from lakemill.store.queries import load_queries
@@ -56,6 +57,8 @@ class Work:
     priority: int
     reason: str
     added_at: datetime
+    traceparent: str | None = None
+    """The trace that asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class Known:
     sources: tuple[QualifiedName, ...]
     moved: int | None = None
     """The b_lo of a supplier's current version that is not the one which was read; None where all are."""
+    stale: bool = False
+    """Its past is no longer kept."""
 
 
 # ---------------------------------------------------------------- the scheduler
@@ -106,6 +111,7 @@ def add(
     t: datetime | None = None,
     manual: bool = False,
     priority: int = 0,
+    traceparent: str | None = None,
 ) -> tuple[int, bool]:
     """Its id, and whether it is new: work on this subject may be there already, and is left as it is."""
     values = {
@@ -118,6 +124,7 @@ def add(
         "t": t,
         "manual": manual,
         "priority": priority,
+        "traceparent": traceparent,
     }
     row = where.execute(QUERIES["add"].compose(), values).fetchone()
     assert row is not None  # noqa: S101  (it is there, by us or by somebody else)
@@ -169,6 +176,13 @@ def kept(where: Executor, snapshots: Iterable[int], catalog_schema: str) -> froz
     return frozenset(row[0] for row in where.execute(query, {"snapshots": list(snapshots)}).fetchall())
 
 
+def times(where: Executor, snapshots: Iterable[int], catalog_schema: str) -> Mapping[int, datetime]:
+    """When each of these was committed; of one that was expired, or never was: the next. None where there is none."""
+    query = QUERIES["times"].compose({"catalog": sql.Identifier(catalog_schema)})
+    rows = where.execute(query, {"snapshots": list(snapshots)}).fetchall()
+    return {snapshot: time for snapshot, time in rows if time is not None}
+
+
 def unreadable(where: Executor, catalog_schema: str) -> frozenset[int]:
     """Tables whose content nobody can read any more: somebody expired its commit."""
     query = QUERIES["unreadable"].compose({"catalog": sql.Identifier(catalog_schema)})
@@ -178,7 +192,7 @@ def unreadable(where: Executor, catalog_schema: str) -> frozenset[int]:
 def _known(row: Sequence[Any]) -> Known:
     dynamic_id, schema, name, active, target, priority, clocked, round_at, expected = row[:9]
     version_id, commit, b_lo, b_hi, of_definition, table_id, t, definition, busy = row[9:18]
-    count, failed_at, failed_b, retry, bases, schemas, names, moved = row[18:]
+    count, failed_at, failed_b, retry, bases, schemas, names, moved, stale = row[18:]
     current = version_id is not None and of_definition == definition
     return Known(
         dynamic_id,
@@ -196,6 +210,7 @@ def _known(row: Sequence[Any]) -> Known:
         tuple(bases or ()),
         tuple(map(_name, schemas or (), names or ())),
         moved,
+        stale,
     )
 
 
@@ -271,9 +286,16 @@ def depth(where: Executor) -> Mapping[str, tuple[int, float]]:
 # ---------------------------------------------------------------- how it went
 def failed(where: Executor, dynamic_id: int, b: int, error: type[LakemillError]) -> Failure | None:
     """The scheduled refreshes of this table that failed in a row, this one included; None where it was dropped."""
-    values = {"dynamic_id": dynamic_id, "b": b, "code": error.code, "retry": error.retry.value}
+    values: dict[str, Any] = {"dynamic_id": dynamic_id, "b": b, "code": error.code, "retry": error.retry.value}
+    values["blamed"] = list(BLAMED)
     row = where.execute(QUERIES["failed"].compose(), values).fetchone()
     return None if row is None else Failure(row[0], row[1], b, error.retry)
+
+
+def most_lost(where: Executor, dynamic_id: int, code: str) -> int:
+    """The most failures of this code in a row that any other table stands at."""
+    row = where.execute(QUERIES["most_lost"].compose(), {"dynamic_id": dynamic_id, "code": code}).fetchone()
+    return int(row[0]) if row else 0
 
 
 def recovered(where: Executor, dynamic_ids: Iterable[int]) -> None:

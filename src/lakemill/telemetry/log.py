@@ -74,6 +74,14 @@ class Refresh(Protocol):
     @property
     def bytes_written(self) -> int | None: ...
     @property
+    def files(self) -> int | None: ...
+    @property
+    def affected_keys(self) -> int | None: ...
+    @property
+    def cardinality_ratio(self) -> float | None: ...
+    @property
+    def spark_jobs(self) -> int | None: ...
+    @property
     def error_code(self) -> str | None: ...
     @property
     def error_text(self) -> str | None: ...
@@ -89,7 +97,7 @@ bound = bound_contextvars
 """``with bound(worker="w1", table="t"):`` every line of this thread carries them; threads don't inherit them."""
 
 
-def refreshed(record: Refresh, *, files: int | None = None) -> None:
+def refreshed(record: Refresh) -> None:
     """The one line of a refresh that is over; a warning with code, text and remedy where it failed."""
     error, _, remedy = (record.error_text or "").partition(" → ")
     fields: dict[str, Any] = {
@@ -106,7 +114,8 @@ def refreshed(record: Refresh, *, files: int | None = None) -> None:
         "rows_in": record.rows_in,
         "rows_inserted": record.rows_inserted,
         "rows_deleted": record.rows_deleted,
-        "files": files,
+        "affected_keys": record.affected_keys,
+        "files": record.files,
         "bytes_read": record.bytes_read,
         "bytes_written": record.bytes_written,
         "seconds": record.seconds and round(record.seconds, 6),
@@ -117,7 +126,7 @@ def refreshed(record: Refresh, *, files: int | None = None) -> None:
     told = {name: value for name, value in fields.items() if value is not None}
     failed_ = record.outcome not in (Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.EXECUTING)
     say = _LOG.warning if failed_ else _LOG.info
-    say(summary(record, files=files), **told, **{"_event": "refresh", _WHOLE: True})
+    say(summary(record), **told, **{"_event": "refresh", _WHOLE: True})
 
 
 def failed(doing: str, error: BaseException, **fields: Any) -> None:
@@ -132,13 +141,13 @@ def failed(doing: str, error: BaseException, **fields: Any) -> None:
     _LOG.error(text, exc_info=error, **fields, **{"_event": "failure", _WHOLE: True})
 
 
-def summary(record: Refresh, *, files: int | None = None) -> str:
+def summary(record: Refresh) -> str:
     """``orders_by_day: +3 −1 rows, 2 files, 41 KB, KEYS, 0.8 s``; what was not measured is left out."""
     parts: list[str] = []
     if record.outcome is Outcome.SUCCEEDED:
         if record.rows_inserted is not None and record.rows_deleted is not None and record.action is not Action.NO_DATA:
             parts.append(f"+{record.rows_inserted} −{record.rows_deleted} rows")
-            parts += [] if files is None else [f"{files} file{'' if files == 1 else 's'}"]
+            parts += [] if record.files is None else [f"{record.files} file{'' if record.files == 1 else 's'}"]
             parts += [] if record.bytes_written is None else [_size(record.bytes_written)]
         parts += [] if record.action is None else [record.action.value]
     else:

@@ -83,11 +83,16 @@ METRICS: tuple[Metric, ...] = (
         "The lag that a dynamic table may have: its TARGET_LAG, or what its consumers need of a DOWNSTREAM one.",
         ("table",),
     ),
-    Metric("affected_keys", Histogram, "Keys that a refresh computed anew.", buckets=_KEYS),
+    Metric(
+        "affected_keys",
+        Histogram,
+        "Keys that a refresh computed anew; changed rows where its query has no key.",
+        buckets=_KEYS,
+    ),
     Metric(
         "cardinality_ratio",
         Histogram,
-        "Affected keys of a refresh, divided by the keys of its table.",
+        "Affected keys of a refresh, divided by those that there were; 1: as many as all.",
         buckets=_SHARES,
     ),
     Metric(
@@ -202,9 +207,7 @@ def exposition() -> bytes:
 
 
 # ---------------------------------------------------------------- what this process did
-def observe_refresh(
-    record: Refresh, *, affected_keys: int | None = None, cardinality_ratio: float | None = None
-) -> None:
+def observe_refresh(record: Refresh) -> None:
     """A refresh that is over, however it ended."""
     action = UNPLANNED if record.action is None else record.action.value
     _count("refresh_total", record.outcome.value, action)
@@ -214,10 +217,10 @@ def observe_refresh(
         inserted, deleted = record.rows_inserted or 0, record.rows_deleted or 0
         _count("rows_changed_total", "inserted", amount=inserted)
         _count("rows_changed_total", "deleted", amount=deleted)
-        if affected_keys is not None:
-            _observe("affected_keys", affected_keys)
-        if cardinality_ratio is not None:
-            _observe("cardinality_ratio", cardinality_ratio)
+        if record.affected_keys is not None:
+            _observe("affected_keys", record.affected_keys)
+        if record.cardinality_ratio is not None:
+            _observe("cardinality_ratio", record.cardinality_ratio)
         if record.rows_recomputed:
             _observe("dedup_ratio", max(0.0, 1 - (inserted + deleted) / record.rows_recomputed))
     elif record.error_code is not None and record.outcome is not Outcome.SKIPPED:  # that one never held the claim

@@ -32,6 +32,10 @@ UPDATE lakemill.claims SET expires_at = '-infinity' WHERE dynamic_id = %(dynamic
 -- of one who is gone
 UPDATE lakemill.claims SET expires_at = '-infinity' WHERE dynamic_id = %(dynamic_id)s AND holder = %(holder)s;
 
+-- name: take_away_all
+-- of those who are about to go
+UPDATE lakemill.claims SET expires_at = '-infinity' WHERE holder = ANY(%(holders)s::text[]) AND expires_at > clock_timestamp();
+
 -- name: lock_claim
 -- the claim as it is, held until the transaction ends
 SELECT fence, holder, expires_at > clock_timestamp() FROM lakemill.claims WHERE dynamic_id = %(dynamic_id)s FOR UPDATE;

@@ -39,7 +39,7 @@ SELECT d.dynamic_id, d.schema_name, d.table_name, n.version, d.state, d.state_re
        d.created_at, n.declared_at,
        n.query, n.target_lag, n.column_names, n.refresh_mode, n.strict, n.cardinality_threshold, n.initialize,
        n.scheduler, n.priority, n.spark_profile, n.dialect, n.partition_by, n.comment,
-       n.resolved_query, n.resolved_mode, n.mode_reason, n.clocked, n.output_names, n.output_types
+       n.resolved_query, n.resolved_mode, n.mode_reason, n.clocked, n.output_names, n.output_types, d.stale_since
 FROM lakemill.dynamic_tables d JOIN lakemill.definitions n USING (dynamic_id)
 WHERE n.version = coalesce(%(version)s::int, d.definition_version)
   AND (%(dynamic_id)s::bigint IS NULL OR d.dynamic_id = %(dynamic_id)s)
@@ -83,16 +83,17 @@ WITH RECURSIVE above AS (
 SELECT dynamic_id FROM above GROUP BY dynamic_id ORDER BY max(steps) DESC, dynamic_id;
 
 -- name: set_state
--- a new state, for those that are in one of these now (NULL: in any)
+-- a new state, and why, for those that are in one of these now (NULL: in any); whether it is another than before
 WITH wanted AS (
-  SELECT dynamic_id, CASE WHEN %(state)s::text = 'ACTIVE' AND table_id IS NULL THEN 'PENDING_INIT'
+  SELECT dynamic_id, state AS was, CASE WHEN %(state)s::text = 'ACTIVE' AND table_id IS NULL THEN 'PENDING_INIT'
                           ELSE %(state)s::text END AS state
   FROM lakemill.dynamic_tables
   WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[]) AND (%(only)s::text[] IS NULL OR state = ANY(%(only)s::text[])))
 UPDATE lakemill.dynamic_tables d
-SET state = w.state, state_reason = %(reason)s, state_since = clock_timestamp()
-FROM wanted w WHERE d.dynamic_id = w.dynamic_id AND d.state <> w.state
-RETURNING d.dynamic_id;
+SET state = w.state, state_reason = %(reason)s,
+    state_since = CASE WHEN w.was = w.state THEN d.state_since ELSE clock_timestamp() END
+FROM wanted w WHERE d.dynamic_id = w.dynamic_id AND (w.was, d.state_reason) IS DISTINCT FROM (w.state, %(reason)s::text)
+RETURNING d.dynamic_id, w.was <> w.state;
 
 -- name: rename
 -- a new name; those who read the table know it by its id

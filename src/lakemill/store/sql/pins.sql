@@ -29,6 +29,10 @@ WHERE pin_id = %(pin_id)s AND (expires_at IS NULL OR expires_at > clock_timestam
 -- the reader is done
 DELETE FROM lakemill.pins WHERE pin_id = %(pin_id)s;
 
+-- name: delete_pins_of
+-- all of some readers
+DELETE FROM lakemill.pins WHERE holder = ANY(%(holders)s::text[]);
+
 -- name: delete_pins_run_out
 -- pins whose time is over
 DELETE FROM lakemill.pins WHERE expires_at <= clock_timestamp();

@@ -4,6 +4,10 @@
 -- the server's clock, by which snapshots and removals are dated
 SELECT clock_timestamp();
 
+-- name: find_catalog
+-- where the catalog's tables are, until the transaction ends
+SELECT set_config('search_path', quote_ident(%(search_path)s::text), true);
+
 -- name: snapshots
 -- every snapshot that can be read
 SELECT snapshot_id, snapshot_time, schema_version, next_file_id FROM ducklake_snapshot ORDER BY snapshot_id;

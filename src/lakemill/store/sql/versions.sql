@@ -8,9 +8,12 @@ WITH was AS (
 held AS (
   UPDATE lakemill.dynamic_tables
   SET table_id = %(table_id)s,
-      state = CASE WHEN state IN ('PENDING_INIT', 'STALE') THEN 'ACTIVE' ELSE state END,
-      state_reason = CASE WHEN state IN ('PENDING_INIT', 'STALE') THEN NULL ELSE state_reason END,
-      state_since = CASE WHEN state IN ('PENDING_INIT', 'STALE') THEN clock_timestamp() ELSE state_since END
+      -- the same content under another definition or name is as stale as it was
+      stale_since = CASE WHEN %(b_lo)s > (SELECT coalesce(max(b_hi), -1) FROM lakemill.versions
+                                          WHERE dynamic_id = %(dynamic_id)s) THEN NULL ELSE stale_since END,
+      state = CASE WHEN state = 'PENDING_INIT' THEN 'ACTIVE' ELSE state END,
+      state_reason = CASE WHEN state = 'PENDING_INIT' THEN NULL ELSE state_reason END,
+      state_since = CASE WHEN state = 'PENDING_INIT' THEN clock_timestamp() ELSE state_since END
   WHERE dynamic_id = %(dynamic_id)s AND definition_version = %(definition_version)s
     AND (SELECT version_id FROM was) IS NOT DISTINCT FROM %(expected)s::bigint
     AND %(b_lo)s >= (SELECT coalesce(max(b_hi), 0) FROM lakemill.versions WHERE dynamic_id = %(dynamic_id)s)
@@ -47,6 +50,20 @@ FROM lakemill.frontiers f
 WHERE v.version_id = ANY(%(version_ids)s::bigint[]) AND f.version_id = v.version_id AND v.t IS NULL
   AND v.b_hi < %(b)s
 RETURNING v.version_id;
+
+-- name: lock_stale
+-- of these tables those that nobody holds or is about to publish; whoever is, waits for the lock that we have
+SELECT d.dynamic_id FROM lakemill.dynamic_tables d
+WHERE 'dynamic:' || d.dynamic_id = ANY(%(holders)s::text[])
+  AND NOT EXISTS (SELECT FROM lakemill.claims c WHERE c.dynamic_id = d.dynamic_id AND c.expires_at > clock_timestamp())
+FOR UPDATE OF d SKIP LOCKED;
+
+-- name: let_go
+-- they hold nothing any more, and are loaded anew when somebody brings them further
+WITH stale AS (
+  UPDATE lakemill.dynamic_tables SET stale_since = coalesce(stale_since, clock_timestamp())
+  WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[]) RETURNING dynamic_id)
+DELETE FROM lakemill.positions p USING stale WHERE p.holder = 'dynamic:' || stale.dynamic_id;
 
 -- name: advance_sources
 -- tables that did not change: the next delta starts later
@@ -109,7 +126,7 @@ WITH raised AS (
   UPDATE lakemill.versions v SET b_hi = %(b)s, b_time = %(b_time)s
   FROM lakemill.frontiers f JOIN lakemill.dynamic_tables d USING (dynamic_id)
   WHERE f.version_id = v.version_id AND v.version_id = ANY(%(version_ids)s::bigint[]) AND v.t IS NULL AND v.b_hi < %(b)s
-    AND v.definition_version = d.definition_version
+    AND v.definition_version = d.definition_version AND d.stale_since IS NULL
   RETURNING v.dynamic_id, v.definition_version),
 moved AS (
   UPDATE lakemill.frontier_sources r SET commit_snapshot = %(b)s

@@ -3,8 +3,8 @@
 -- name: add
 -- due work, unless it is there already; then that one
 WITH added AS (
-  INSERT INTO lakemill.work (kind, subject, dynamic_id, after, b, t, manual, priority, reason)
-  VALUES (%(kind)s, %(subject)s, %(dynamic_id)s, %(after)s::bigint[], %(b)s, %(t)s, %(manual)s, %(priority)s, %(reason)s)
+  INSERT INTO lakemill.work (kind, subject, dynamic_id, after, b, t, manual, priority, reason, traceparent)
+  VALUES (%(kind)s, %(subject)s, %(dynamic_id)s, %(after)s::bigint[], %(b)s, %(t)s, %(manual)s, %(priority)s, %(reason)s, %(traceparent)s)
   ON CONFLICT (kind, subject) DO NOTHING RETURNING work_id)
 SELECT work_id, true FROM added
 UNION ALL
@@ -25,7 +25,7 @@ WITH next AS (
   LIMIT 1 FOR UPDATE OF w SKIP LOCKED)
 UPDATE lakemill.work w SET worker = %(worker)s, taken_at = clock_timestamp(), expires_at = clock_timestamp() + %(ttl)s
 FROM next WHERE w.work_id = next.work_id
-RETURNING w.work_id, w.kind, w.subject, w.dynamic_id, w.b, w.t, w.manual, w.priority, w.reason, w.added_at;
+RETURNING w.work_id, w.kind, w.subject, w.dynamic_id, w.b, w.t, w.manual, w.priority, w.reason, w.added_at, w.traceparent;
 
 -- name: extend
 -- the worker lives, and is at these still; those that it has not lost
@@ -86,10 +86,16 @@ SELECT dynamic_id, 1, clock_timestamp(), %(b)s, %(code)s, %(retry)s FROM lakemil
 WHERE dynamic_id = %(dynamic_id)s
 ON CONFLICT (dynamic_id) DO UPDATE SET
   -- its own failures, and those of a part that does not answer, are counted apart
-  count = CASE WHEN (f.retry IN ('never', 're-plan')) = (excluded.retry IN ('never', 're-plan')) THEN f.count + 1 ELSE 1 END,
+  count = CASE WHEN (f.retry IN ('never', 're-plan') OR f.code = ANY(%(blamed)s::text[]))
+                  = (excluded.retry IN ('never', 're-plan') OR excluded.code = ANY(%(blamed)s::text[]))
+               THEN f.count + 1 ELSE 1 END,
   failed_at = excluded.failed_at, b = excluded.b,
   code = excluded.code, retry = excluded.retry
 RETURNING count, failed_at;
+
+-- name: most_lost
+-- how often in a row another table failed in this way, at most
+SELECT coalesce(max(count), 0) FROM lakemill.failures WHERE code = %(code)s AND dynamic_id <> %(dynamic_id)s;
 
 -- name: recovered
 -- they failed no more, or start anew
@@ -109,7 +115,7 @@ SELECT d.dynamic_id, d.schema_name, d.table_name, d.state IN ('ACTIVE', 'PENDING
        d.definition_version,
        EXISTS (SELECT FROM lakemill.work w WHERE w.kind = 'refresh' AND w.dynamic_id = d.dynamic_id),
        f.count, f.failed_at, f.b, f.retry,
-       s.bases, s.schemas, s.names, s.moved
+       s.bases, s.schemas, s.names, s.moved, d.stale_since IS NOT NULL
 FROM lakemill.dynamic_tables d
 JOIN lakemill.definitions n ON n.dynamic_id = d.dynamic_id AND n.version = d.definition_version
 LEFT JOIN lakemill.frontiers r ON r.dynamic_id = d.dynamic_id
@@ -138,6 +144,12 @@ ORDER BY v.dynamic_id, v.version_id;
 -- name: kept
 -- those that were not expired
 SELECT snapshot_id FROM {catalog}.ducklake_snapshot WHERE snapshot_id = ANY(%(snapshots)s::bigint[]);
+
+-- name: times
+-- when these were committed; of one that is not there any more, the next
+SELECT w.snapshot, (SELECT p.snapshot_time FROM {catalog}.ducklake_snapshot p WHERE p.snapshot_id >= w.snapshot
+                    ORDER BY p.snapshot_id LIMIT 1)
+FROM unnest(%(snapshots)s::bigint[]) AS w (snapshot);
 
 -- name: unreadable
 -- tables whose commit somebody expired
