@@ -492,10 +492,10 @@ class Backlogged(UnavailableError):
     code = "BACKLOGGED"
     default_remedy = "send it again, under the same key, after the pause that is named"
 
-    def __init__(self, message: str, *, retry_after: float = 1.0, place: str | None = None) -> None:
+    def __init__(self, message: str, *, wait: float = 1.0, place: str | None = None) -> None:
         super().__init__(message, place=place)
-        self.retry_after = retry_after
-        """Seconds."""
+        self.wait = wait
+        """Seconds after which it may be tried again."""
 
 
 class ConsistencyTimeout(UnavailableError):
@@ -506,6 +506,8 @@ class ConsistencyTimeout(UnavailableError):
         super().__init__(message)
         self.watermark = watermark
         """The last token that every table has passed."""
+        self.token: str | None = None
+        """The same, as clients know it."""
 
 
 class OutcomeUnknown(LakemillError):

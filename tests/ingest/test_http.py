@@ -1,4 +1,4 @@
-"""The endpoints, in an application of nothing but them; and the client, on a real port, through faults."""
+"""The endpoints of ingest; and the client, on a real port, through faults."""
 
 from __future__ import annotations
 
@@ -13,22 +13,18 @@ import httpx
 import pyarrow as pa
 import pytest
 import zstandard
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 import lakemill
-from lakemill.api.ingest import router
+from lakemill.api.app import make
+from lakemill.api.desk import Desk
 from lakemill.api.probes import serve_in_thread
 from lakemill.errors import (
-    Backlogged,
     BadBody,
-    BadRecords,
     IdempotencyConflict,
-    LakemillError,
     OutcomeUnknown,
     UnavailableError,
-    UserError,
 )
 from lakemill.runtime.ingest import Ingest
 from tests.ingest.conftest import MakeTable, waiting
@@ -38,19 +34,11 @@ ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 
 
 def framed(ingest: Ingest) -> FastAPI:
-    """The router with as much of a frame as it needs."""
-    app = FastAPI()
-    app.include_router(router(lambda: ingest))
-
-    @app.exception_handler(LakemillError)
-    async def problem(request: Request, error: LakemillError) -> JSONResponse:
-        status = {"IDEMPOTENCY_CONFLICT": 409, "REQUEST_TOO_LARGE": 413, "UNKNOWN_LETTER": 404, "BACKLOGGED": 429}
-        told: dict[str, Any] = {"code": error.code, "message": error.message, "where": error.place}
-        told |= {"faults": error.faults} if isinstance(error, BadRecords) else {}
-        headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Backlogged) else {}
-        return JSONResponse(told, status.get(error.code, 400 if isinstance(error, UserError) else 503), headers)
-
-    return app
+    """The whole application, whose requests this `Ingest` takes."""
+    desk = Desk(ingest.lake.settings, "127.0.0.1")
+    desk.start()
+    desk._ingest = ingest
+    return make(desk)
 
 
 @pytest.fixture(scope="module")
@@ -236,12 +224,6 @@ def test_tables_and_letters(http: TestClient, ingest: Ingest) -> None:
     assert (mine["requests"], mine["records"], mine["letters"]) == (2, 2, 0)
     assert http.delete("/v1/tables/http_made").json()["code"] == "REQUESTS_PENDING"
     assert http.delete("/v1/tables/http_made", params={"force": True}).status_code == 204
-
-
-def test_who_may_is_asked_of_the_frame(ingest: Ingest) -> None:
-    asked: list[str] = []
-    router(lambda: ingest, needs=lambda role: asked.append(role) or ())
-    assert set(asked) == {"ingest_writer", "table_admin", "ops_admin"}
 
 
 def test_openapi_tells_the_bodies(http: TestClient) -> None:

@@ -16,7 +16,21 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.exceptions import HTTPException
 
 from lakemill import __version__
-from lakemill.api import audit, dynamic, keys, pins, points, probes, query, snapshots, tables, tenants
+from lakemill.api import (
+    audit,
+    dynamic,
+    ingest,
+    keys,
+    letters,
+    pins,
+    points,
+    probes,
+    query,
+    snapshots,
+    tables,
+    takers,
+    tenants,
+)
 from lakemill.api.desk import Desk
 from lakemill.api.frame import Frame
 from lakemill.api.problems import Problem, Wrong, documented, problem
@@ -31,7 +45,7 @@ from lakemill.errors import (
 )
 from lakemill.telemetry.metrics import count_error
 
-ROUTERS = (query, tables, dynamic, points, snapshots, pins, keys, tenants, audit)
+ROUTERS = (ingest, query, tables, takers, letters, dynamic, points, snapshots, pins, keys, tenants, audit)
 ABOUT = """Errors are `application/problem+json`, with a stable `code`
 (docs/reference/errors.md). Every answer has `X-Trace-Id`; a W3C `traceparent` is taken over."""
 

@@ -14,8 +14,10 @@ from lakemill.api.authentication import Authentication, Granted
 from lakemill.api.queries import Queries
 from lakemill.core.quota import Resource
 from lakemill.errors import Busy, LakemillError, MissingPart
+from lakemill.runtime.ingest import Ingest
 from lakemill.runtime.metering import Meter
 from lakemill.runtime.open import Lake
+from lakemill.runtime.waiting import Waiting
 from lakemill.settings import Settings
 from lakemill.store import audit, db
 from lakemill.telemetry.log import failed
@@ -35,6 +37,9 @@ class Desk:
         self.authentication = Authentication(settings, self._door.lent, host)
         self.meter = Meter(self._door.lent)
         self.queries = Queries(settings)
+        self._lock = threading.Lock()
+        self._ingest: Ingest | None = None
+        self._waiting: Waiting | None = None
 
     def start(self) -> None:
         """Refuses what can't work at all."""
@@ -44,6 +49,10 @@ class Desk:
 
     def close(self) -> None:
         self.queries.close()
+        if self._waiting is not None:
+            self._waiting.close()
+        if self._ingest is not None:
+            self._ingest.close()
         self._lakes.close()
         self._door.close()
 
@@ -57,6 +66,15 @@ class Desk:
         return {"postgres": None}
 
     # ------------------------------------------------------------ for requests
+    @property
+    def ingest(self) -> Ingest:
+        """The process's own, made with the first request."""
+        with self._lock:
+            if self._ingest is None:
+                self._waiting = Waiting(self.settings, self._door.lent)
+                self._ingest = Ingest(self.settings, wait=self._waiting.wait)
+            return self._ingest
+
     def at_hand(self, headers: Mapping[str, str]) -> Granted | None:
         """The caller, let in and charged for a request, where that needs nobody else; it never blocks."""
         granted = self.authentication.at_hand(headers)

@@ -37,6 +37,8 @@ STATUS: Mapping[type[LakemillError], int] = {
     errors.UnknownKey: 404,
     errors.UnknownTenant: 404,
     errors.UnknownPin: 404,
+    errors.UnknownLetter: 404,
+    errors.NoIngestTable: 404,
     errors.UnknownQuery: 404,
     errors.FileGone: 410,
     errors.SnapshotGone: 410,
@@ -52,6 +54,12 @@ STATUS: Mapping[type[LakemillError], int] = {
     errors.HistoryError: 409,
     errors.ConflictError: 409,
     errors.QueryRuns: 409,
+    errors.IdempotencyConflict: 409,
+    errors.RequestsPending: 409,
+    errors.TableSuspended: 409,
+    errors.RequestTooLarge: 413,
+    errors.ConsistencyTimeout: 504,
+    errors.Backlogged: 429,
     errors.QueryRefused: 403,
     errors.QueryTooLarge: 413,
     errors.ResultTooLarge: 413,
@@ -93,6 +101,8 @@ class Problem(BaseModel):
     remedy: str | None = Field(None, examples=["list the tables with `lakemill tables`"])
     trace_id: str = Field(examples=["4bf92f3577b34da6a3ce929d0e0e4736"])
     fields: list[Wrong] | None = Field(None, description="What is wrong with which field, for BAD_REQUEST.")
+    faults: list[str] | None = Field(None, description="What is wrong with which record, for BAD_RECORDS.")
+    watermark: str | None = Field(None, description="How far the lake is, for CONSISTENCY_TIMEOUT.")
 
 
 def status_of(kind: type[LakemillError]) -> int:
@@ -119,8 +129,12 @@ def problem(error: LakemillError, trace_id: str, fields: Iterable[Wrong] = ()) -
     }
     if found:
         body["fields"] = [{"path": _safe(one.path), "message": _safe(one.message)} for one in found]
+    if isinstance(error, errors.BadRecords):
+        body["faults"] = [_safe(one) for one in error.faults]
+    if isinstance(error, errors.ConsistencyTimeout):
+        body["watermark"] = error.token
     headers = {}
-    if isinstance(error, errors.QuotaExceeded):
+    if isinstance(error, errors.QuotaExceeded | errors.Backlogged):
         headers["retry-after"] = str(max(1, math.ceil(error.wait)))
     elif isinstance(error, errors.UnavailableError):
         headers["retry-after"] = str(BACK_OFF_SECONDS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
@@ -24,10 +24,12 @@ from lakemill.api.caller import Caller, Who
 from lakemill.api.models import Sent, SnapshotId, Text, without_nul
 from lakemill.api.problems import documented
 from lakemill.core.names import parse_name
+from lakemill.core.receipts import write_token
 from lakemill.core.rights import Action, Role
-from lakemill.errors import BadArgument, QueryCancelled, UnknownQuery
+from lakemill.errors import BadArgument, ConsistencyTimeout, QueryCancelled, UnknownQuery
 from lakemill.gateway.gate import Answer
 from lakemill.gateway.question import At, Question
+from lakemill.runtime import barrier
 from lakemill.store import audit
 
 router = APIRouter(prefix="/v1", tags=["query"])
@@ -49,6 +51,10 @@ class NewQuery(Sent):
     params: list[Any] | dict[str, Any] | None = Field(None, description="For `?` in their order, or for `$name`.")
     snapshot_id: SnapshotId | None = None
     snapshot_time: AwareDatetime | None = Field(None, description="The newest snapshot at this time.")
+    min_visibility_token: Text | None = Field(
+        None, description="Wait until what this token stands for is visible in the tables that are read."
+    )
+    consistency_timeout_ms: int = Field(3000, ge=0, le=600_000, description="For how long at most.")
     point: dict[Text, SnapshotId] | None = Field(None, description="Table → snapshot, as `POST /v1/points` answers.")
     timeout_ms: int | None = Field(None, gt=0, le=86_400_000, description="At most `query.timeout`.")
     row_limit: int | None = Field(None, ge=0, le=2**53, description="The answer ends after so many rows.")
@@ -145,7 +151,7 @@ class Stream:
         with ExitStack() as held:
             entry = held.enter_context(caller.audited("query", about=self.id, sql=body.sql))
             caller.require(Action.QUERY)
-            question = self._question()
+            question = self._awaited(self._question())
             held.enter_context(caller.desk.queries.run(self.id, caller.holder))
             held.enter_context(caller.query_slot(caller.desk.settings.query.timeout + timedelta(minutes=1)))
             self._answer = held.enter_context(caller.desk.queries.gateway.query(question))
@@ -161,8 +167,11 @@ class Stream:
 
     def _question(self) -> Question:
         body, settings = self._body, self._caller.desk.settings.query
-        if sum(given is not None for given in (body.snapshot_id, body.snapshot_time, body.point)) > 1:
-            raise BadArgument("a query has one of snapshot_id, snapshot_time and point", place="body")
+        one_of = (body.snapshot_id, body.snapshot_time, body.point, body.min_visibility_token)
+        if sum(given is not None for given in one_of) > 1:
+            raise BadArgument(
+                "a query has one of snapshot_id, snapshot_time, point and min_visibility_token", place="body"
+            )
         point = None if body.point is None else {parse_name(name): at for name, at in body.point.items()}
         asked = settings.timeout if body.timeout_ms is None else timedelta(milliseconds=body.timeout_ms)
         return Question(
@@ -174,6 +183,21 @@ class Stream:
             visible=self._caller.sees,
             id=self.id,
         )
+
+    def _awaited(self, question: Question) -> Question:
+        """At the snapshot that shows its token; as it is where it has none."""
+        body, desk = self._body, self._caller.desk
+        if body.min_visibility_token is None:
+            return question
+        token = desk.ingest.number(body.min_visibility_token)
+        names = desk.queries.gateway.reads(question)
+        try:
+            with self._caller.lake() as lake:
+                seen = barrier.wait(lake, token, names, timedelta(milliseconds=body.consistency_timeout_ms))
+        except ConsistencyTimeout as error:
+            error.token = write_token(desk.ingest.lake_id, error.watermark)
+            raise
+        return replace(question, at=At(snapshot=seen.id))
 
     def _account(self, entry: audit.Action) -> None:
         if (told := self._answer.statistics) is not None:

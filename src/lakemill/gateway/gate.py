@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakemill.core.allowed import Allowed, allowed
+from lakemill.core.names import QualifiedName
 from lakemill.core.reading import check_text
 from lakemill.core.scan import Snapshot, View
 from lakemill.errors import BadArgument, EngineLost, QueryCancelled
@@ -100,22 +101,7 @@ class Gateway:
         timeout = (question.timeout or self._settings.query.timeout).total_seconds()
         turn = self._pool.turn(question.id, timeout)
         try:
-            tree = turn.executor.parse(question.sql, self._settings.data_path)
-            named = allowed(tree, question.sql)
-            with self._connection() as conn:
-                with reading(conn, self._schema) as catalog:
-                    at, snapshots = chosen(catalog, question.at)
-                turn.pinned = self._holding.take(conn, snapshots, timeout)
-                with reading(conn, self._schema) as catalog:
-                    found = resolve(
-                        catalog,
-                        self._stamps,
-                        named,
-                        lambda view: self._view(turn, view),
-                        at,
-                        question.at.point,
-                        question.visible,
-                    )
+            at, found = self._resolved(turn, question, timeout)
             extract = excerpt(found.at, found.plans, found.views, found.bounds)
             turn.executor.run(self._job(question, found, extract))
             answer = Answer(self, question, turn, at, len(extract.files))
@@ -124,6 +110,36 @@ class Gateway:
             self._pool.end(turn)
             raise
         return answer
+
+    def reads(self, question: Question) -> tuple[QualifiedName, ...]:
+        """The tables that a query reads, through views too; it is judged as it would be, and does not run."""
+        check_text(question.sql, self._settings.query.text_limit)
+        timeout = (question.timeout or self._settings.query.timeout).total_seconds()
+        turn = self._pool.turn(question.id, timeout)
+        try:
+            _, found = self._resolved(turn, question, timeout)
+        finally:
+            self._pool.end(turn)
+        return tuple(QualifiedName(plan.table.schema, plan.table.name) for plan in found.plans)
+
+    def _resolved(self, turn: Turn, question: Question, timeout: float) -> tuple[Snapshot, Resolved]:
+        """What it reads, at the snapshot that it names, which is kept until its turn ends."""
+        named = allowed(turn.executor.parse(question.sql, self._settings.data_path), question.sql)
+        with self._connection() as conn:
+            with reading(conn, self._schema) as catalog:
+                at, snapshots = chosen(catalog, question.at)
+            turn.pinned = self._holding.take(conn, snapshots, timeout)
+            with reading(conn, self._schema) as catalog:
+                found = resolve(
+                    catalog,
+                    self._stamps,
+                    named,
+                    lambda view: self._view(turn, view),
+                    at,
+                    question.at.point,
+                    question.visible,
+                )
+        return at, found
 
     def end(self, turn: Turn) -> None:
         """Called by an answer that is over."""

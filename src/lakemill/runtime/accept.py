@@ -79,9 +79,9 @@ class Acceptor:
             if self._closed or not self._thread.is_alive():
                 raise Stopped("this process takes no more requests", remedy="send it again; another process takes it")
             if self.gate.reason is not None and request.replays is None:
-                raise Backlogged(self.gate.reason, retry_after=2.0)
+                raise Backlogged(self.gate.reason, wait=2.0)
             if self._bytes and self._bytes + size > self._settings.queue_bytes:
-                raise Backlogged(f"{self._bytes:,} bytes of requests wait for their commit", retry_after=0.5)
+                raise Backlogged(f"{self._bytes:,} bytes of requests wait for their commit", wait=0.5)
             self._waiting.append((request, future))
             self._bytes += size
             self._changed.notify()
