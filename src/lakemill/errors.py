@@ -502,8 +502,8 @@ class ConsistencyTimeout(UnavailableError):
     code = "CONSISTENCY_TIMEOUT"
     default_remedy = "ask again, or for longer; it is accepted and will become visible"
 
-    def __init__(self, message: str, *, watermark: int) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, watermark: int = 0, place: str | None = None) -> None:
+        super().__init__(message, place=place)
         self.watermark = watermark
         """The last token that every table has passed."""
         self.token: str | None = None

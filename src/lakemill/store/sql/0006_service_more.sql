@@ -15,13 +15,14 @@ SELECT d.schema_name, d.table_name, CASE WHEN d.stale_since IS NULL THEN d.state
        v.b_hi AS data_snapshot, v.b_time AS data_time, v.t AS clock_time, v.commit_snapshot,
        r.action AS last_action, r.outcome AS last_outcome, r.reason AS last_reason,
        r.started_at AS last_started_at, r.ended_at AS last_ended_at, r.error_code AS last_error_code,
-       r.error_text AS last_error_text, d.created_at
+       r.error_text AS last_error_text, d.created_at, p.told AS progress
 FROM lakemill.dynamic_tables d
 JOIN lakemill.definitions n ON n.dynamic_id = d.dynamic_id AND n.version = d.definition_version
 LEFT JOIN lakemill.frontiers f ON f.dynamic_id = d.dynamic_id
 LEFT JOIN lakemill.versions v ON v.version_id = f.version_id
 LEFT JOIN LATERAL (SELECT * FROM lakemill.refreshes r WHERE r.dynamic_id = d.dynamic_id
-                   ORDER BY r.started_at DESC LIMIT 1) r ON true;
+                   ORDER BY r.started_at DESC LIMIT 1) r ON true
+LEFT JOIN lakemill.progress p ON p.refresh_id = r.refresh_id AND r.outcome = 'EXECUTING';
 
 ALTER TABLE lakemill.work
   ADD COLUMN traceparent text;  -- the trace that asked for it, as W3C writes it; NULL where nobody traces
