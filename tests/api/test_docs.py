@@ -62,7 +62,7 @@ def test_the_commands(
             else:
                 monkeypatch.chdir(Path.cwd() / words[1])
     assert "authentication is off" in caplog.text
-    for words_ in ('"table":"main.orders"', "flowchart LR", "UNKNOWN_TABLE", "UNAUTHENTICATED", "dynamic.create"):
+    for words_ in ('"table":"main.orders"', "flowchart LR", "UNKNOWN_TABLE", "UNAUTHENTICATED", "tenants.alter"):
         assert words_ in told, words_
     assert variables["KEY"] not in told
 

@@ -189,9 +189,10 @@ def test_refused(server: KeyServer, why: str, text: Any) -> None:
     assert "alice" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "secret", [PEM, PEM.strip(), json.dumps(jwk("r", *KEYS["r"])).encode()], ids=["pem", "bare", "jwk"]
-)
+FORMS = {"pem": PEM, "stripped": PEM.strip(), "jwk": json.dumps(jwk("r", *KEYS["r"])).encode()}
+
+
+@pytest.mark.parametrize("secret", FORMS.values(), ids=FORMS)
 def test_the_public_key_is_no_secret_to_sign_with(server: KeyServer, secret: bytes) -> None:
     """PyJWT itself refuses to sign so, which an attacker does not use."""
     import hashlib

@@ -20,6 +20,18 @@ SQL: dict[str, Any] = {"content": "SELECT 1", "headers": {"content-type": "appli
 ENDPOINTS: list[tuple[str, str, dict[str, Any], Action]] = [
     ("GET", "/v1/tables", {}, Action.SEE),
     ("GET", "/v1/tables/{table}", {}, Action.SEE),
+    ("POST", "/v1/tables", {"json": {"name": NOWHERE}}, Action.DEFINE),
+    ("PATCH", "/v1/tables/{table}", {"json": {}}, Action.DEFINE),
+    ("DELETE", "/v1/tables/{table}", {}, Action.DEFINE),
+    ("GET", "/v1/lag", {}, Action.SEE),
+    ("POST", "/v1/ingest/{table}", {"json": {"records": []}}, Action.INGEST),
+    ("GET", "/v1/letters", {}, Action.DEFINE),
+    ("GET", "/v1/letters/{letter_id}", {}, Action.DEFINE),
+    ("POST", "/v1/letters/{letter_id}/replay", {}, Action.DEFINE),
+    ("DELETE", "/v1/letters/{letter_id}", {}, Action.DEFINE),
+    ("POST", "/v1/query", {"json": {"sql": "SELECT 1"}}, Action.QUERY),
+    ("GET", "/v1/queries", {}, Action.QUERY),
+    ("DELETE", "/v1/queries/{id}", {}, Action.QUERY),
     ("GET", "/v1/snapshots", {}, Action.SEE),
     ("GET", D, {}, Action.SEE),
     ("GET", f"{D}/{{table}}", {}, Action.SEE),
@@ -47,7 +59,9 @@ ENDPOINTS: list[tuple[str, str, dict[str, Any], Action]] = [
 
 
 def path_of(pattern: str) -> str:
-    return pattern.replace("{table}", NOWHERE).replace("{id}", PIN).replace("{name}", "nobody")
+    return (
+        pattern.replace("{table}", NOWHERE).replace("{id}", PIN).replace("{name}", "nobody").replace("{letter_id}", "0")
+    )
 
 
 @pytest.fixture(scope="module")

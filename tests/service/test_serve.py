@@ -75,6 +75,8 @@ def test_it_serves_until_it_is_told_to_stop(make_lake: MakeLake, receiver: Recei
                 assert time.monotonic() < end, log.read_text()
                 time.sleep(0.2)
             assert ask(f"{found[1]}/healthz") == (200, '{"status":"alive"}')
+            code, tables = ask(f"{found[1]}/v1/tables")  # the API is on the same port
+            assert (code, [one["table"] for one in json.loads(tables)][-1:]) == (200, ["main.r"])
             done = 'lakemill_refresh_total{action="INITIALIZE",status="SUCCEEDED"} 1.0'
             while done not in ask(f"{found[1]}/metrics")[1]:
                 assert time.monotonic() < end, log.read_text()

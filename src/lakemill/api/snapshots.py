@@ -24,7 +24,7 @@ class SnapshotModel(BaseModel):
 
 @router.get("", name="list_snapshots")
 def get_snapshots(caller: Who, limit: Limit = 20, before: Before = None) -> list[SnapshotModel]:
-    """The newest first."""
+    """Snapshots and the tables that each changed, the newest first."""
     caller.require(Action.SEE)
     with caller.lake() as lake:
         found = list_snapshots(lake.conn, lake.settings.lake.catalog_schema, limit, before)

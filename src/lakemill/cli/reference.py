@@ -1,4 +1,4 @@
-"""Writes `docs/reference/`: every command, setting, error code and table of ours, from the code that defines them.
+"""Writes `docs/reference/`: every command, endpoint, setting, error code and table of ours, from the code itself.
 
 `make docs` runs it, and a test holds the pages to it, so that no option, setting or code can go undocumented.
     python -m lakemill.cli.reference docs/reference
@@ -20,6 +20,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from lakemill import errors
+from lakemill.api.app import ROUTERS
 from lakemill.api.problems import status_of
 from lakemill.cli.main import commands
 from lakemill.core import schema
@@ -37,6 +38,7 @@ def pages() -> Mapping[str, str]:
     """File name → text."""
     return {
         "cli.md": cli_page(),
+        "api.md": api_page(),
         "python.md": python_page(),
         "settings.md": settings_page(),
         "errors.md": errors_page(),
@@ -77,6 +79,23 @@ def _help(command: Any, name: str, parent: Any) -> str:
         name, [], parent=parent, resilient_parsing=True, terminal_width=100, max_content_width=100
     )
     return "\n".join(line.rstrip() for line in command.get_help(context).strip().splitlines())
+
+
+# ---------------------------------------------------------------- HTTP
+def api_page() -> str:
+    parts = [
+        "# The HTTP API\n",
+        NOTE,
+        "`lakemill api`, and `lakemill serve`. [How to use it](../how-to/api.md); bodies, parameters and answers are "
+        "described at `/docs` and `/openapi.json` of a running service, errors in [errors.md](errors.md). `/healthz`, "
+        "`/readyz` and `/metrics` need no key.\n",
+        "| method | path | what it does |\n|---|---|---|",
+    ]
+    for route in (route for module in ROUTERS for route in module.router.routes):
+        about = (inspect.getdoc(route.endpoint) or "").partition("\n")[0]
+        methods = ", ".join(sorted(route.methods))
+        parts.append(f"| {methods} | `{route.path}` | {about} |")
+    return "\n".join([*parts, ""])
 
 
 # ---------------------------------------------------------------- Python
