@@ -1,7 +1,7 @@
 """``make bench-query``: what the gateway costs, beside stock DuckDB in this process on the same lake.
 
-*Small*: a lookup of one row and a count, one after the other: how long until the last row is there. DuckDB is asked on a
-connection that is open and warm, and on one that is opened for the query, as somebody must who has no gateway.
+*Small*: a lookup of one row and a count, one after the other: how long until the last row is there. DuckDB is asked on
+a connection that is open and warm, and on one that is opened for the query, as somebody must who has no gateway.
 *Stream*: a million rows as Arrow. *Crowd*: small queries of several threads, how many a second. PostgreSQL is the
 embedded one with fsync on.
 """

@@ -28,6 +28,8 @@ from lakemill.gateway.wire import Kind
 
 _KEPT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
 _START_SECONDS = 60
+_ROOM = 1 << 20
+"""How far an executor may be ahead of whoever reads, in bytes; the kernel may allow less."""
 
 
 class Nursery:
@@ -43,6 +45,7 @@ class Nursery:
         """A new executor; it prepares itself while the caller does something else."""
         temp = Path(tempfile.mkdtemp(prefix="query-", dir=self._folder))
         ours, theirs = socket.socketpair()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
         with self._lock, theirs:
             try:
                 pid = self._born({"fork": {**self._config, "temp": str(temp)}}, theirs)
