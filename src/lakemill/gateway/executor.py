@@ -39,6 +39,8 @@ def serve(sock: socket.socket, config: Mapping[str, Any]) -> None:
     try:
         confine.limit(config["memory"] * 3 // 2 + _ASIDE, 4096, 2 * config["temp_bytes"])
         connection = prepare(config)
+        # not even the parser sees a user's text before this; what is lacking is told when there is something to run
+        confine.confine(config["roots"], [config["temp"]], network=config["network"])
         wire.send(sock, Kind.READY)
         while True:
             kind, payload = wire.receive(sock)
@@ -152,9 +154,8 @@ def run(
 def lock(connection: duckdb.DuckDBPyConnection, config: Mapping[str, Any], job: Mapping[str, Any]) -> None:
     """From here on nothing is in reach but the query's files; first by the operating system, then by DuckDB itself."""
     files: list[str] = job["files"]
-    remote = [file for file in files if "://" in file]
     local = [file for file in files if "://" not in file]
-    lacking = confine.confine(local, [config["temp"]], network=bool(remote))
+    lacking = confine.confine(local, [config["temp"]], network=config["network"] and len(local) < len(files))
     if lacking and config["require"]:
         raise Refused(f"confinement: {'; '.join(lacking)}")
     # threads that start now are born confined

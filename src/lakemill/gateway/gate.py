@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -117,6 +117,7 @@ class Gateway:
                         question.visible,
                     )
             extract = excerpt(found.at, found.plans, found.views, found.bounds)
+            self._pool.widen(turn, _folders(extract.files, self._settings.data_path))
             turn.executor.run(self._job(question, found, extract))
             answer = Answer(self, question, turn, at, len(extract.files))
             answer.begin()
@@ -240,14 +241,26 @@ class Answer:
 
     def _done(self, told: Mapping[str, Any]) -> None:
         duration = time.monotonic() - self._turn.began
-        self.statistics = Statistics(files=self._files, queued=self._turn.queued, duration=duration, **told)
         self.close()
+        try:
+            self.statistics = Statistics(files=self._files, queued=self._turn.queued, duration=duration, **told)
+        except TypeError as error:
+            raise EngineLost("the executor's statistics can't be read") from error
+
+
+def _folders(files: Sequence[str], data_path: str) -> frozenset[str]:
+    """Where local files are: under the data path, or each in a folder of its own."""
+    local = (file for file in files if "://" not in file)
+    return frozenset(data_path if file.startswith(data_path) else str(Path(file).parent) for file in local)
 
 
 def _batch(payload: bytearray) -> pa.RecordBatch:
+    """It comes from a process that ran a stranger's SQL: it is looked at before it is used."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(payload)) as stream:
-            return stream.read_next_batch()
+            batch = stream.read_next_batch()
+        batch.validate()
+        return batch
     except (pa.ArrowException, StopIteration) as error:
         raise EngineLost("the executor's rows can't be read") from error
 
@@ -277,6 +290,8 @@ def executor_config(settings: Settings, connection: duck.Connection) -> dict[str
         "temp_bytes": query.temp_limit,
         "threads": query.threads,
         "require": query.confinement == "require",
+        "roots": [] if settings.on_s3 else [settings.data_path],
+        "network": settings.on_s3,
         "extensions": [str(duck.wheel_file(name) or name) for name in extensions],
         "statements": statements,
     }

@@ -103,6 +103,25 @@ class Pool:
         except IndexError:
             return self._nursery.fork()
 
+    def widen(self, turn: Turn, roots: frozenset[str]) -> None:
+        """Give the turn an executor that can read from these folders, too; those to come can as well.
+
+        Few lakes have files outside of their data path, so executors are not born with a right to read elsewhere; and a
+        new lake has no data path yet.
+        """
+        if roots <= turn.executor.roots:
+            return
+        self._nursery.roots |= roots
+        born, left = self._nursery.fork(), turn.executor
+        with turn.lock:
+            turn.executor, over = born, turn.over
+        left.kill()
+        left.close()
+        if over or left.why:
+            born.kill()
+            born.close()
+            raise left.lost()
+
     def cancel(self, id_: str, why: LakemillError) -> bool:
         """False when no such query runs."""
         turn = self._turns.get(id_)

@@ -37,6 +37,8 @@ class Nursery:
 
     def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
         self._config, self._folder = config, folder
+        self.roots = frozenset(config["roots"])
+        """Folders that executors born from now on can read from, before they know which files."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -46,13 +48,15 @@ class Nursery:
         temp = Path(tempfile.mkdtemp(prefix="query-", dir=self._folder))
         ours, theirs = socket.socketpair()
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
+        roots = frozenset(root for root in self.roots if Path(root).is_dir())  # a rule needs a folder that is there
+        order = {"fork": {**self._config, "temp": str(temp), "roots": sorted(roots)}}
         with self._lock, theirs:
             try:
-                pid = self._born({"fork": {**self._config, "temp": str(temp)}}, theirs)
+                pid = self._born(order, theirs)
             except OSError:
                 self._end()  # it is gone: start another, once
-                pid = self._born({"fork": {**self._config, "temp": str(temp)}}, theirs)
-        return Executor(ours, pid, temp, self)
+                pid = self._born(order, theirs)
+        return Executor(ours, pid, temp, roots, self)
 
     def kill(self, pid: int) -> None:
         with self._lock, suppress(OSError):
@@ -109,8 +113,8 @@ class Nursery:
 class Executor:
     """One process, one query."""
 
-    def __init__(self, sock: socket.socket, pid: int, temp: Path, nursery: Nursery) -> None:
-        self.pid = pid
+    def __init__(self, sock: socket.socket, pid: int, temp: Path, roots: frozenset[str], nursery: Nursery) -> None:
+        self.pid, self.roots = pid, roots
         self.why: LakemillError | None = None
         """Why it was told to stop."""
         self._sock, self._temp, self._nursery = sock, temp, nursery
