@@ -19,7 +19,6 @@ from lakemill.lake.catalog import reading
 from lakemill.lake.scan import scan_in
 from lakemill.lake.stamps import Stamps
 from lakemill.store import db
-from lakemill.store.migrate import migrate
 from tests.conftest import MakeLake, TestLake
 from tests.s3.conftest import MakeFlags
 from tests.s3.server import S3Server
@@ -34,8 +33,6 @@ def queried(make_lake: MakeLake, s3_flags: MakeFlags, server: S3Server) -> TestL
         pytest.skip("this server has no key that may only read")
     keys = {"query.s3_access_key_id": reader.access_key_id, "query.s3_secret_access_key": reader.secret_access_key}
     lake = make_lake(flags=s3_flags() | keys | {"query.executors": 1})
-    with db.connect(lake.dsn) as conn:
-        migrate(conn, "public")
     with lake.duck() as duck:
         duck.execute("CREATE TABLE t AS SELECT i AS id FROM range(1000) r(i)")
         duck.execute("DELETE FROM t WHERE id < 10")

@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakemill.core.allowed import Allowed, allowed
 from lakemill.core.reading import check_text
 from lakemill.core.scan import Snapshot, View
-from lakemill.errors import BadArgument, EngineLost, QueryCancelled
+from lakemill.errors import BadArgument, EngineLost, LakemillError, QueryCancelled
 from lakemill.gateway import wire
 from lakemill.gateway.excerpt import Excerpt, excerpt
 from lakemill.gateway.failure import explained
@@ -37,6 +37,7 @@ from lakemill.lake.catalog import reading
 from lakemill.lake.stamps import Stamps
 from lakemill.settings import Settings
 from lakemill.store import db
+from lakemill.store.migrate import migrate
 
 _JOIN_KEYS = "join_filter_pushdown"
 
@@ -47,11 +48,15 @@ class Gateway:
     def __init__(self, settings: Settings, dsn: str) -> None:
         self._settings, self._dsn = settings, dsn
         self._schema = settings.lake.catalog_schema
+        self._lock = Lock()
+        self._idle: list[db.Connection] = []
+        with self._connection() as conn:
+            with reading(conn, self._schema):  # refuse what is no lake of ours before anything of ours is written
+                pass
+            migrate(conn, self._schema)
         self._duck = duck.connect(settings, dsn, attach=False)
         self._stamps = Stamps(self._duck)
         self._holding = Holding(self._schema)
-        self._lock = Lock()
-        self._idle: list[db.Connection] = []
         given = settings.query
         self._folder = tempfile.TemporaryDirectory(prefix="lakemill-", dir=given.temp_dir, ignore_cleanup_errors=True)
         self._pool = Pool(
@@ -78,7 +83,7 @@ class Gateway:
     def close(self) -> None:
         """Cancel what runs, end every process, let go of every pin."""
         self._pool.close()
-        with suppress(*db.LOST), self._connection() as conn:
+        with suppress(LakemillError), self._connection() as conn:  # without PostgreSQL they run out by themselves
             self._holding.close(conn)
         while self._idle:
             self._idle.pop().close()
@@ -105,7 +110,7 @@ class Gateway:
             with self._connection() as conn:
                 with reading(conn, self._schema) as catalog:
                     at, snapshots = chosen(catalog, question.at)
-                turn.pinned = self._holding.take(conn, snapshots, timeout)
+                self._pool.hold(turn, self._holding.take(conn, snapshots, timeout))
                 with reading(conn, self._schema) as catalog:
                     found = resolve(
                         catalog,

@@ -103,6 +103,16 @@ class Pool:
         except IndexError:
             return self._nursery.fork()
 
+    def hold(self, turn: Turn, pinned: tuple[int, ...]) -> None:
+        """These snapshots are let go when the turn ends; at once where it has ended."""
+        with turn.lock:
+            over = turn.over
+            if not over:
+                turn.pinned = pinned
+        if over:
+            self._let_go(pinned)
+            raise turn.executor.lost()
+
     def widen(self, turn: Turn, roots: frozenset[str]) -> None:
         """Give the turn an executor that can read from these folders, too; those to come can as well.
 
