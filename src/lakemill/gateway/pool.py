@@ -2,7 +2,7 @@
 
 Executors are forked ahead, so that a turn finds one that is ready. A turn ends in one of four ways (its last row, an
 error, a cancel, its deadline) and whichever comes first wins: the executor is told to stop, killed a little later if it
-does not, and another is forked in its place. One thread watches all deadlines. What runs is not known here.
+does not, and another is forked in its place. One thread watches all deadlines, one forks. What runs is not known here.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from lakemill.errors import LakemillError, QueriesQueued, QueryTimedOut, Stopped
@@ -59,6 +61,9 @@ class Pool:
         self._watched = threading.Condition()
         self._watcher = threading.Thread(target=self._watch, name="query-deadlines", daemon=True)
         self._watcher.start()
+        self._owed: SimpleQueue[bool] = SimpleQueue()
+        self._midwife = threading.Thread(target=self._replace, name="query-executors", daemon=True)
+        self._midwife.start()
 
     def warm(self) -> None:
         """Fork the executors that will be needed first."""
@@ -151,11 +156,8 @@ class Pool:
         self._let_go(turn.pinned)
         turn.executor.kill()
         turn.executor.close()
-        try:
-            if not self._closed and len(self._spare) < self._executors:
-                self._spare.append(self._nursery.fork())
-        finally:
-            self._give_back()
+        self._give_back()
+        self._owed.put(True)
 
     def close(self) -> None:
         """Cancel what runs and end every process."""
@@ -168,6 +170,8 @@ class Pool:
         with self._watched:
             self._watched.notify()
         self._watcher.join()
+        self._owed.put(False)
+        self._midwife.join()
         while self._spare:
             self._spare.popleft().close()
         self._nursery.close()
@@ -176,6 +180,13 @@ class Pool:
         with self._free:
             self._taken -= 1
             self._free.notify()
+
+    def _replace(self) -> None:
+        """Another executor for each that has ended; whoever asked for it does not wait."""
+        while self._owed.get():
+            if not self._closed and len(self._spare) < self._executors:
+                with suppress(OSError):  # the next turn tries it itself, and tells
+                    self._spare.append(self._nursery.fork())
 
     # ------------------------------------------------------------ deadlines
     def _tell(self, turn: Turn, why: LakemillError) -> None:

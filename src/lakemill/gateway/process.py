@@ -119,7 +119,6 @@ class Executor:
         """Why it was told to stop."""
         self._sock, self._temp, self._nursery = sock, temp, nursery
         self._sending = threading.Lock()
-        self._ready = False
 
     def parse(self, text: str, data_path: str) -> dict[str, Any]:
         """DuckDB's tree of one SELECT; anything else is refused."""
@@ -157,7 +156,7 @@ class Executor:
 
     def kill(self) -> None:
         """Whatever it is doing, it is gone; whoever reads from it learns so."""
-        self._nursery.kill(self.pid)
+        self._nursery.kill(self.pid)  # also one that has said all: whether it ends by itself is not for it to say
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
