@@ -23,9 +23,7 @@ from lakemill.gateway.gate import Gateway
 from lakemill.gateway.question import Question
 from lakemill.lake import duck
 from lakemill.settings import Settings
-from lakemill.store import db
 from lakemill.store.embedded import EmbeddedPostgres
-from lakemill.store.migrate import migrate
 
 ROWS = 1_000_000
 SMALL = {"one row": "SELECT * FROM events WHERE id = 777777", "count": "SELECT count(*) FROM events WHERE kind = 3"}
@@ -44,8 +42,6 @@ def new_lake(executors: int) -> Iterator[tuple[Settings, str]]:
         with duck.connect(settings, dsn, create=True, inline=0) as connection:
             connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
             connection.execute(MAKE)
-        with db.connect(dsn) as conn:
-            migrate(conn, settings.lake.catalog_schema)
         yield settings, dsn
     finally:
         server.stop()

@@ -187,7 +187,7 @@ class Client:
         own_writes: bool = True,
         snapshot: int | None = None,
         at: datetime | None = None,
-        point: str | None = None,
+        point: Mapping[str, int] | None = None,
         timeout: float | None = None,
         row_limit: int | None = None,
     ) -> Result:

@@ -12,8 +12,6 @@ import pytest
 from lakemill.core.names import QualifiedName
 from lakemill.gateway.gate import Gateway
 from lakemill.gateway.question import Question
-from lakemill.store import db
-from lakemill.store.migrate import migrate
 from tests.conftest import TestLake, make_lakes
 
 SECRET = "kingfisher-7781"
@@ -44,8 +42,6 @@ def acme_only(name: QualifiedName) -> bool:
 def tenants(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
     with make_lakes(postgres, tmp_path_factory.mktemp("tenants")) as make:
         lake = make(flags={"query.executors": 2, "query.memory_limit": "128MB", "query.temp_limit": "50MB"})
-        with db.connect(lake.dsn) as conn:
-            migrate(conn, "public")
         with lake.duck() as duck:
             duck.execute("CREATE SCHEMA acme")
             duck.execute("CREATE SCHEMA other")

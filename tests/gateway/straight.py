@@ -29,6 +29,8 @@ def child(given: dict[str, Any], statement: str) -> None:
     signal.alarm(20)
     confine.limit(given["config"]["memory"] * 2, 4096, given["config"]["temp_bytes"])
     connection = executor.prepare(given["config"])
+    if given["engine"]:
+        confine.confine(given["config"]["roots"], [given["config"]["temp"]], network=given["config"]["network"])
     executor.fill(connection, given["job"]["excerpt"])
     if given["engine"]:
         executor.lock(connection, given["config"], given["job"])

@@ -211,6 +211,16 @@ def test_files_are_spared_by_what_a_query_compares(place: Place) -> None:
     place.tell("DROP TABLE pruned")
 
 
+def test_files_outside_of_the_data_path_are_read(place: Place, tmp_path: Path) -> None:
+    """As `ducklake_add_data_files` leaves them; executors are not born with a right to read there."""
+    file = tmp_path / "given" / "a.parquet"
+    file.parent.mkdir()
+    place.tell("CREATE TABLE given (a INTEGER, b VARCHAR)", f"COPY (SELECT 7 AS a, 'x' AS b) TO '{file}'")
+    place.tell(f"CALL ducklake_add_data_files('lake', 'given', '{file}')", "INSERT INTO given VALUES (8, 'y')")
+    for _ in range(4):  # with executors that were born before, and after
+        assert place.ask("FROM given") == ["[7, 'x']", "[8, 'y']"]
+
+
 @pytest.mark.parametrize(
     ("text", "error", "told"),
     [

@@ -82,7 +82,7 @@ def test_every_extension_is_there() -> None:
 
 
 def test_a_missing_extension_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(duck, "_wheel_file", lambda name: None)
+    monkeypatch.setattr(duck, "wheel_file", lambda name: None)
     with duck.connect(Settings.load(tmp_path), "", attach=False) as connection:
         connection.execute(f"SET extension_directory = {duck.literal(str(tmp_path))}")
         connection.execute("SET custom_extension_repository = '/nowhere'")

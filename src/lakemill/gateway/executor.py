@@ -39,6 +39,8 @@ def serve(sock: socket.socket, config: Mapping[str, Any]) -> None:
     try:
         confine.limit(config["memory"] * 3 // 2 + _ASIDE, 4096, 2 * config["temp_bytes"])
         connection = prepare(config)
+        # not even the parser sees a user's text before this; what is lacking is told when there is something to run
+        confine.confine(config["roots"], [config["temp"]], network=config["network"])
         wire.send(sock, Kind.READY)
         while True:
             kind, payload = wire.receive(sock)
@@ -86,6 +88,10 @@ def prepare(config: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
     connection.execute("SET enable_progress_bar = false")
     connection.execute("SET python_enable_replacements = false")
     connection.execute(f"ATTACH 'ducklake::memory:' AS {CATALOG} (DATA_PATH {_literal(config['temp'] + '/')})")
+    connection.execute(f"DELETE FROM {_META}.ducklake_snapshot")
+    connection.execute(f"DELETE FROM {_META}.ducklake_schema")
+    connection.execute("SET allow_unsigned_extensions = false")
+    connection.execute("SET allow_community_extensions = false")
     return connection
 
 
@@ -103,8 +109,6 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> dict[str, Any]:
 def fill(connection: duckdb.DuckDBPyConnection, excerpt: Mapping[str, Any]) -> None:
     """The excerpt's rows into the catalog in memory, and where positions are dated wrongly, the right ones."""
     connection.execute("BEGIN")
-    connection.execute(f"DELETE FROM {_META}.ducklake_snapshot")
-    connection.execute(f"DELETE FROM {_META}.ducklake_schema")
     for statement in excerpt["tables"]:
         connection.execute(statement)
     for name, columns in excerpt["rows"].items():
@@ -150,16 +154,13 @@ def run(
 def lock(connection: duckdb.DuckDBPyConnection, config: Mapping[str, Any], job: Mapping[str, Any]) -> None:
     """From here on nothing is in reach but the query's files; first by the operating system, then by DuckDB itself."""
     files: list[str] = job["files"]
-    remote = [file for file in files if "://" in file]
     local = [file for file in files if "://" not in file]
-    lacking = confine.confine(local, [config["temp"]], network=bool(remote))
+    lacking = confine.confine(local, [config["temp"]], network=config["network"] and len(local) < len(files))
     if lacking and config["require"]:
         raise Refused(f"confinement: {'; '.join(lacking)}")
     # threads that start now are born confined
     connection.execute(f"SET threads = {int(config['threads'])}")
     for statement in (
-        "SET allow_unsigned_extensions = false",
-        "SET allow_community_extensions = false",
         f"SET disabled_optimizers = {_literal(job['without'])}",
         f"SET allowed_paths = [{', '.join(map(_literal, files))}]",
         "SET enable_external_access = false",
@@ -202,10 +203,17 @@ def answer(sock: socket.socket, connection: duckdb.DuckDBPyConnection, job: Mapp
 
 def _stream(batch: pa.RecordBatch) -> memoryview:
     """A whole Arrow stream of one batch: dictionaries (ENUM) travel with it."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
+    if any(pa.types.is_dictionary(field.type) or field.type.num_fields for field in batch.schema):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return memoryview(sink.getvalue())
+    # what it takes is known: no buffer that grows and is copied
+    size = pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + 64
+    room = pa.allocate_buffer(size)
+    with pa.FixedSizeBufferWriter(room) as fixed, pa.ipc.new_stream(fixed, batch.schema) as writer:
         writer.write_batch(batch)
-    return memoryview(sink.getvalue())
+    return memoryview(room)
 
 
 def _obey(sock: socket.socket, connection: duckdb.DuckDBPyConnection) -> None:

@@ -21,6 +21,7 @@ from lakemill.errors import (
     ResultTooLarge,
     StorageUnavailable,
     UnknownTable,
+    Unwritable,
 )
 from lakemill.lake import duck
 
@@ -54,6 +55,8 @@ def explained(told: Mapping[str, Any], text: str, data_path: str) -> LakemillErr
     if not (isinstance(found, type) and issubclass(found, duckdb.Error)):
         return InternalError(f"{kind}: {duck.one_line(ValueError(message))}")
     meant = duck.explain(found(message), own=True)
+    if isinstance(meant, Unwritable):  # it only reads
+        return StorageUnavailable(meant.message)
     if isinstance(meant, (UnknownTable, FileGone, StorageUnavailable)) or place is None:
         return meant
     return type(meant)(meant.message, remedy=meant.remedy, place=place)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -24,7 +24,7 @@ from lakemill.core.allowed import Allowed, allowed
 from lakemill.core.names import QualifiedName
 from lakemill.core.reading import check_text
 from lakemill.core.scan import Snapshot, View
-from lakemill.errors import BadArgument, EngineLost, QueryCancelled
+from lakemill.errors import BadArgument, EngineLost, LakemillError, QueryCancelled
 from lakemill.gateway import wire
 from lakemill.gateway.excerpt import Excerpt, excerpt
 from lakemill.gateway.failure import explained
@@ -38,6 +38,7 @@ from lakemill.lake.catalog import reading
 from lakemill.lake.stamps import Stamps
 from lakemill.settings import Settings
 from lakemill.store import db
+from lakemill.store.migrate import migrate
 
 _JOIN_KEYS = "join_filter_pushdown"
 
@@ -48,11 +49,15 @@ class Gateway:
     def __init__(self, settings: Settings, dsn: str) -> None:
         self._settings, self._dsn = settings, dsn
         self._schema = settings.lake.catalog_schema
+        self._lock = Lock()
+        self._idle: list[db.Connection] = []
+        with self._connection() as conn:
+            with reading(conn, self._schema):  # refuse what is no lake of ours before anything of ours is written
+                pass
+            migrate(conn, self._schema)
         self._duck = duck.connect(settings, dsn, attach=False)
         self._stamps = Stamps(self._duck)
         self._holding = Holding(self._schema)
-        self._lock = Lock()
-        self._idle: list[db.Connection] = []
         given = settings.query
         self._folder = tempfile.TemporaryDirectory(prefix="lakemill-", dir=given.temp_dir, ignore_cleanup_errors=True)
         self._pool = Pool(
@@ -79,7 +84,7 @@ class Gateway:
     def close(self) -> None:
         """Cancel what runs, end every process, let go of every pin."""
         self._pool.close()
-        with suppress(*db.LOST), self._connection() as conn:
+        with suppress(LakemillError), self._connection() as conn:  # without PostgreSQL they run out by themselves
             self._holding.close(conn)
         while self._idle:
             self._idle.pop().close()
@@ -103,6 +108,7 @@ class Gateway:
         try:
             at, found = self._resolved(turn, question, timeout)
             extract = excerpt(found.at, found.plans, found.views, found.bounds)
+            self._pool.widen(turn, _folders(extract.files, self._settings.data_path))
             turn.executor.run(self._job(question, found, extract))
             answer = Answer(self, question, turn, at, len(extract.files))
             answer.begin()
@@ -128,7 +134,7 @@ class Gateway:
         with self._connection() as conn:
             with reading(conn, self._schema) as catalog:
                 at, snapshots = chosen(catalog, question.at)
-            turn.pinned = self._holding.take(conn, snapshots, timeout)
+            self._pool.hold(turn, self._holding.take(conn, snapshots, timeout))
             with reading(conn, self._schema) as catalog:
                 found = resolve(
                     catalog,
@@ -256,14 +262,26 @@ class Answer:
 
     def _done(self, told: Mapping[str, Any]) -> None:
         duration = time.monotonic() - self._turn.began
-        self.statistics = Statistics(files=self._files, queued=self._turn.queued, duration=duration, **told)
         self.close()
+        try:
+            self.statistics = Statistics(files=self._files, queued=self._turn.queued, duration=duration, **told)
+        except TypeError as error:
+            raise EngineLost("the executor's statistics can't be read") from error
+
+
+def _folders(files: Sequence[str], data_path: str) -> frozenset[str]:
+    """Where local files are: under the data path, or each in a folder of its own."""
+    local = (file for file in files if "://" not in file)
+    return frozenset(data_path if file.startswith(data_path) else str(Path(file).parent) for file in local)
 
 
 def _batch(payload: bytearray) -> pa.RecordBatch:
+    """It comes from a process that ran a stranger's SQL: it is looked at before it is used."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(payload)) as stream:
-            return stream.read_next_batch()
+            batch = stream.read_next_batch()
+        batch.validate()
+        return batch
     except (pa.ArrowException, StopIteration) as error:
         raise EngineLost("the executor's rows can't be read") from error
 
@@ -293,6 +311,8 @@ def executor_config(settings: Settings, connection: duck.Connection) -> dict[str
         "temp_bytes": query.temp_limit,
         "threads": query.threads,
         "require": query.confinement == "require",
+        "roots": [] if settings.on_s3 else [settings.data_path],
+        "network": settings.on_s3,
         "extensions": [str(duck.wheel_file(name) or name) for name in extensions],
         "statements": statements,
     }

@@ -7,6 +7,7 @@ socket. Started by ``gateway/pool.py`` with an environment that holds nothing.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -24,6 +25,7 @@ def main() -> None:
 
     from lakemill.gateway import executor  # duckdb and pyarrow, once for all
 
+    gc.freeze()  # what is here will never be garbage: a collector that looks at it would copy its pages
     control = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the gateway, which ends us
     children: set[int] = set()

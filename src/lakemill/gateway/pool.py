@@ -2,7 +2,7 @@
 
 Executors are forked ahead, so that a turn finds one that is ready. A turn ends in one of four ways (its last row, an
 error, a cancel, its deadline) and whichever comes first wins: the executor is told to stop, killed a little later if it
-does not, and another is forked in its place. One thread watches all deadlines. What runs is not known here.
+does not, and another is forked in its place. One thread watches all deadlines, one forks. What runs is not known here.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from lakemill.errors import LakemillError, QueriesQueued, QueryTimedOut, Stopped
@@ -59,6 +61,9 @@ class Pool:
         self._watched = threading.Condition()
         self._watcher = threading.Thread(target=self._watch, name="query-deadlines", daemon=True)
         self._watcher.start()
+        self._owed: SimpleQueue[bool] = SimpleQueue()
+        self._midwife = threading.Thread(target=self._replace, name="query-executors", daemon=True)
+        self._midwife.start()
 
     def warm(self) -> None:
         """Fork the executors that will be needed first."""
@@ -103,6 +108,35 @@ class Pool:
         except IndexError:
             return self._nursery.fork()
 
+    def hold(self, turn: Turn, pinned: tuple[int, ...]) -> None:
+        """These snapshots are let go when the turn ends; at once where it has ended."""
+        with turn.lock:
+            over = turn.over
+            if not over:
+                turn.pinned = pinned
+        if over:
+            self._let_go(pinned)
+            raise turn.executor.lost()
+
+    def widen(self, turn: Turn, roots: frozenset[str]) -> None:
+        """Give the turn an executor that can read from these folders, too; those to come can as well.
+
+        Few lakes have files outside of their data path, so executors are not born with a right to read elsewhere; and a
+        new lake has no data path yet.
+        """
+        if roots <= turn.executor.roots:
+            return
+        self._nursery.roots |= roots
+        born, left = self._nursery.fork(), turn.executor
+        with turn.lock:
+            turn.executor, over = born, turn.over
+        left.kill()
+        left.close()
+        if over or left.why:
+            born.kill()
+            born.close()
+            raise left.lost()
+
     def cancel(self, id_: str, why: LakemillError) -> bool:
         """False when no such query runs."""
         turn = self._turns.get(id_)
@@ -122,11 +156,8 @@ class Pool:
         self._let_go(turn.pinned)
         turn.executor.kill()
         turn.executor.close()
-        try:
-            if not self._closed and len(self._spare) < self._executors:
-                self._spare.append(self._nursery.fork())
-        finally:
-            self._give_back()
+        self._give_back()
+        self._owed.put(True)
 
     def close(self) -> None:
         """Cancel what runs and end every process."""
@@ -139,6 +170,8 @@ class Pool:
         with self._watched:
             self._watched.notify()
         self._watcher.join()
+        self._owed.put(False)
+        self._midwife.join()
         while self._spare:
             self._spare.popleft().close()
         self._nursery.close()
@@ -147,6 +180,13 @@ class Pool:
         with self._free:
             self._taken -= 1
             self._free.notify()
+
+    def _replace(self) -> None:
+        """Another executor for each that has ended; whoever asked for it does not wait."""
+        while self._owed.get():
+            if not self._closed and len(self._spare) < self._executors:
+                with suppress(OSError):  # the next turn tries it itself, and tells
+                    self._spare.append(self._nursery.fork())
 
     # ------------------------------------------------------------ deadlines
     def _tell(self, turn: Turn, why: LakemillError) -> None:

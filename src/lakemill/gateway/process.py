@@ -28,6 +28,8 @@ from lakemill.gateway.wire import Kind
 
 _KEPT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
 _START_SECONDS = 60
+_ROOM = 1 << 20
+"""How far an executor may be ahead of whoever reads, in bytes; the kernel may allow less."""
 
 
 class Nursery:
@@ -35,6 +37,8 @@ class Nursery:
 
     def __init__(self, config: Mapping[str, Any], folder: Path) -> None:
         self._config, self._folder = config, folder
+        self.roots = frozenset(config["roots"])
+        """Folders that executors born from now on can read from, before they know which files."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -43,13 +47,16 @@ class Nursery:
         """A new executor; it prepares itself while the caller does something else."""
         temp = Path(tempfile.mkdtemp(prefix="query-", dir=self._folder))
         ours, theirs = socket.socketpair()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
+        roots = frozenset(root for root in self.roots if Path(root).is_dir())  # a rule needs a folder that is there
+        order = {"fork": {**self._config, "temp": str(temp), "roots": sorted(roots)}}
         with self._lock, theirs:
             try:
-                pid = self._born({"fork": {**self._config, "temp": str(temp)}}, theirs)
+                pid = self._born(order, theirs)
             except OSError:
                 self._end()  # it is gone: start another, once
-                pid = self._born({"fork": {**self._config, "temp": str(temp)}}, theirs)
-        return Executor(ours, pid, temp, self)
+                pid = self._born(order, theirs)
+        return Executor(ours, pid, temp, roots, self)
 
     def kill(self, pid: int) -> None:
         with self._lock, suppress(OSError):
@@ -106,13 +113,12 @@ class Nursery:
 class Executor:
     """One process, one query."""
 
-    def __init__(self, sock: socket.socket, pid: int, temp: Path, nursery: Nursery) -> None:
-        self.pid = pid
+    def __init__(self, sock: socket.socket, pid: int, temp: Path, roots: frozenset[str], nursery: Nursery) -> None:
+        self.pid, self.roots = pid, roots
         self.why: LakemillError | None = None
         """Why it was told to stop."""
         self._sock, self._temp, self._nursery = sock, temp, nursery
         self._sending = threading.Lock()
-        self._ready = False
 
     def parse(self, text: str, data_path: str) -> dict[str, Any]:
         """DuckDB's tree of one SELECT; anything else is refused."""
@@ -150,7 +156,7 @@ class Executor:
 
     def kill(self) -> None:
         """Whatever it is doing, it is gone; whoever reads from it learns so."""
-        self._nursery.kill(self.pid)
+        self._nursery.kill(self.pid)  # also one that has said all: whether it ends by itself is not for it to say
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
