@@ -18,7 +18,7 @@ from lakemill.core.refresh import Action
 from lakemill.runtime import dynamic, refresh, verify
 from tests.conftest import TestLake
 from tests.ingest.intake import Intake
-from tests.ingest.requests import record
+from tests.ingest.requests import record as sent
 from tests.story import Story
 
 
@@ -85,9 +85,9 @@ def ingest(lake: lakemill.Lake) -> None:
     """Two batches of a table with a key: executors read the bus."""
     intake = Intake(lake)
     intake.table("taken", "k INTEGER, v DECIMAL(10,2)", key=["k"])
-    intake.send("taken", record("u", k=1, v="1.25"), record("u", k=2, v="no number"))
+    intake.send("taken", sent("u", k=1, v="1.25"), sent("u", k=2, v="no number"))
     assert intake.make("taken").letters == 1
-    intake.send("taken", record("u", k=1, v="2.5"), record("u", k=3))
+    intake.send("taken", sent("u", k=1, v="2.5"), sent("u", k=3))
     intake.make("taken")
     assert [(k, None if v is None else str(v)) for k, v in intake.stock("FROM taken ORDER BY k")] == [
         (1, "2.50"),

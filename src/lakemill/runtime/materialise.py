@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from lakemill.core.commit import AddFiles, Check, Intent, Purpose, Update
 from lakemill.core.names import QualifiedName
+from lakemill.core.prune import within
 from lakemill.core.records import columns_version
 from lakemill.core.retry import Backoff
 from lakemill.core.scan import TableAt
 from lakemill.core.schema import Column
 from lakemill.errors import ClaimLost, EngineLost, LakemillError, PublishConflict, TableGone, UnknownColumn, WrongType
+from lakemill.lake.scan import scan_in
 from lakemill.runtime import write
 from lakemill.runtime.bisect import refused
 from lakemill.runtime.claiming import holder
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakemill.runtime.open import Lake
-    from lakemill.runtime.write import Writing
+    from lakemill.runtime.write import State, Writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +225,13 @@ class _Staging:
 
         def stage(good: DataFrame) -> list[Update]:
             nonlocal changed
-            state = self.attempt.state
-            with write.diff_of(self.attempt, bus.last_writes(good, self.layout)) as writes:
+            ends = Observed()
+            with write.diff_of(self.attempt, bus.last_writes(good, self.layout, ends.of)) as writes:
+                if ends.text("low") is None:  # no record without a fault
+                    return []
+                state, where = self._narrowed(ends)
                 table = self.lake.table(str(QualifiedName(state.table.schema, state.table.name)))
-                current = table.frame(state.plan, located=True)
+                current = table.frame(state.plan, where, located=True)
                 counts = Observed()
                 diff_frame = counted(keyed_diff(current, writes, state.table.columns, self.layout.key), counts.of)
                 with write.diff_of(self.attempt, diff_frame) as diff:
@@ -239,6 +244,17 @@ class _Staging:
 
         updates, letters = self._sifted(stage)
         return updates, changed, letters
+
+    def _narrowed(self, ends: Observed) -> tuple[State, str | None]:
+        """The state, with only those files that can hold a key of the batch."""
+        state = self.attempt.state
+        first = next(column for column in self.layout.columns if self.layout.is_key(column))
+        where = within(first, ends.text("low") or "", ends.text("high") or "")
+        if where is not None:
+            with self.lake.catalog() as catalog:
+                plan = scan_in(catalog, self.lake.front.stamps, state.table, state.snapshot, where)
+            state = self.attempt.state = replace(state, plan=plan)
+        return state, where
 
     def _sifted(self, stage: Stage) -> tuple[list[Update], list[Letter]]:
         """What the sound records become, and letters for the others."""
