@@ -177,6 +177,9 @@ class Coordinator:
 
 def _measure(lake: Lake, found: Sequence[Pending]) -> None:
     names: dict[int, str] = {}
+    if not found:
+        metrics.set_pending({}, {})
+        return
     with lake.catalog() as catalog:
         head = catalog.head().id
         for one in found:
