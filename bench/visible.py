@@ -102,7 +102,7 @@ def drained(lake: Lake, table_id: int) -> None:
 
 def visible(report: Report, seconds: int = 20) -> None:
     """All of it, for the report of ``bench/ingest.py``."""
-    with new_lake() as lake, coordinating(lake):
+    with new_lake({"spark.profile": "small"}) as lake, coordinating(lake):  # as a user has it
         stream(lake, "warm", (), 10, 10, 8)
         for name, key, records, per_second in (
             ("appends", (), 10, 20),
@@ -121,6 +121,8 @@ def visible(report: Report, seconds: int = 20) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=Path("bench/results/visible.json"))
+    given = parser.parse_args()
     report = Report()
-    visible(report, parser.parse_args().seconds)
-    report.finish(Path("build/bench/visible.json"))
+    visible(report, given.seconds)
+    report.finish(given.out)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakemill.core.prune import Compare, Condition, Order, conditions
+from lakemill.core.prune import Compare, Condition, Order, conditions, within
 from lakemill.core.schema import Column
 from lakemill.errors import BadArgument
 
@@ -72,3 +72,23 @@ def test_what_is_not_plain_rules_nothing_out(where: str) -> None:
 def test_a_condition_that_does_not_parse_is_told() -> None:
     with pytest.raises(BadArgument):
         conditions("id = = 5", COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("column", "low", "high", "understood"),
+    [
+        (Column(1, "a`b", "int32"), "-5", "7", True),
+        (Column(1, "k", "varchar"), "it's \\", "ß", True),
+        (Column(1, "k", "uint64"), "0", "18446744073709551615", True),
+        (Column(1, "d", "date"), "2026-01-01", "2026-02-01", True),
+        (Column(1, "d", "date"), "+12026-01-01", "+22026-01-01", False),
+    ],
+)
+def test_a_range_is_understood_again(column: Column, low: str, high: str, understood: bool) -> None:
+    found = conditions(within(column, low, high), [column])
+    tests = [(one.test, one.values) for one in found]
+    assert tests == ([(Compare.AT_LEAST, (low,)), (Compare.AT_MOST, (high,))] if understood else [])
+
+
+def test_a_type_whose_bounds_say_nothing_has_no_range() -> None:
+    assert within(Column(1, "u", "uuid"), "a", "b") is None

@@ -139,7 +139,7 @@ def test_a_suspended_table_on_the_way_is_told_at_once(gate: Gate, suspended: str
     assert gate.wait(token, "b") == gate.lake.snapshot().id  # what it has seen, it shows
 
 
-def test_somebody_waits_until_it_is_there(gate: Gate) -> None:
+def test_several_wait_until_it_is_there_and_one_listens(gate: Gate) -> None:
     token = gate.send("r")
     found: list[int] = []
 
@@ -147,16 +147,23 @@ def test_somebody_waits_until_it_is_there(gate: Gate) -> None:
         with lakemill.open(gate.lake.settings) as own:
             found.append(barrier.wait(own, token, [parse_name("a")], timedelta(seconds=60)).id)
 
-    thread = threading.Thread(target=wait)
-    thread.start()
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
     time.sleep(0.3)
     of_r = gate.pass_("r")
+    assert [thread.name for thread in threading.enumerate()].count("lakemill-ears") == 1
     assert found == []
     gate.publish(gate.dynamic("a"), of_r)
     gate.lake.sql("INSERT INTO s VALUES (5)")  # any commit is told
-    thread.join(30)
-    assert found
-    assert found[0] >= of_r
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 3
+    assert min(found) >= of_r
+    end = time.monotonic() + 10
+    while "lakemill-ears" in [thread.name for thread in threading.enumerate()]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_tables_that_nothing_happened_to_are_raised(gate: Gate) -> None:

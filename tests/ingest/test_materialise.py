@@ -9,6 +9,7 @@ import pytest
 
 from lakemill.errors import WrongType
 from lakemill.runtime import materialise as module
+from lakemill.runtime import sifting
 from lakemill.runtime.materialise import materialise
 from lakemill.spark import bus
 from lakemill.store import batches
@@ -212,3 +213,27 @@ def test_large_batches_are_cut_and_read_by_several_tasks(intake: Intake) -> None
     frame = bus.requests(intake.lake.spark, intake.lake.dsn, table_id, batch.parts)
     assert bus.sound(bus.judged(frame, layout), layout).selectExpr("sum(k)").collect()[0][0] == sum(range(2500))
     assert not isinstance(bus.refusal(bus.sound(bus.judged(frame, layout), layout), layout, 1, 25, 0, 99), WrongType)
+
+
+def test_many_letters_are_written_by_several_batches(intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (module, sifting):
+        monkeypatch.setattr(place, "LETTERS", 3)
+    table_id = intake.table("t", "k INTEGER")
+    for number in range(3):
+        intake.send("t", record("i", k="x"), record("i", k="y"), record("i", k=number))
+    first = intake.make("t")
+    assert (first.requests, first.letters) == (1, 2)
+    while materialise(intake.lake, table_id):
+        pass
+    assert len(intake.letters()) == 6
+    assert intake.stock("FROM t ORDER BY k") == [(0,), (1,), (2,)]
+
+
+def test_a_key_column_that_was_renamed(intake: Intake) -> None:
+    intake.table("t", "k INTEGER, v INTEGER", key=["k"])
+    before = intake.columns("t")
+    intake.lake.sql("ALTER TABLE t RENAME COLUMN k TO id")
+    intake.send("t", record("u", k=1, v=1), record("u", k=1, v=2), columns=before)
+    intake.send("t", record("u", id=2, v=3), record("d", id=1))
+    intake.make("t")
+    assert intake.stock("FROM t") == [(2, 3)]

@@ -17,6 +17,8 @@ from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action
 from lakemill.runtime import dynamic, refresh, verify
 from tests.conftest import TestLake
+from tests.ingest.intake import Intake
+from tests.ingest.requests import record as sent
 from tests.story import Story
 
 
@@ -55,6 +57,7 @@ def tell(root: str) -> None:
         story.capture()
         story.check(pairs=4)
         keep(story.opened)
+        ingest(story.opened)
     spark.stop()
     print("told through Connect")
 
@@ -79,6 +82,20 @@ def keep(lake: lakemill.Lake) -> None:
         assert found == (None,) * 4, "a Connect session can't tell"
         assert record.spark_profile == "small"
         assert verify.verify(lake, record.name).equal, record.name
+
+
+def ingest(lake: lakemill.Lake) -> None:
+    """Two batches of a table with a key: executors read the bus."""
+    intake = Intake(lake)
+    intake.table("taken", "k INTEGER, v DECIMAL(10,2)", key=["k"])
+    intake.send("taken", sent("u", k=1, v="1.25"), sent("u", k=2, v="no number"))
+    assert intake.make("taken").letters == 1
+    intake.send("taken", sent("u", k=1, v="2.5"), sent("u", k=3))
+    intake.make("taken")
+    assert [(k, None if v is None else str(v)) for k, v in intake.stock("FROM taken ORDER BY k")] == [
+        (1, "2.50"),
+        (3, None),
+    ]
 
 
 if __name__ == "__main__":

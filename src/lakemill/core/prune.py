@@ -85,6 +85,18 @@ def conditions(where: str | None, columns: Sequence[Column]) -> tuple[Condition,
     return tuple(found)
 
 
+def within(column: Column, low: str, high: str) -> str | None:
+    """A condition that rules out files without values in a range, its ends as Spark shows them; None where none can."""
+    named = exp.column(column.name, quoted=True)
+    if re.fullmatch(r"u?int(8|16|32|64)", column.type):
+        ends = [exp.Literal.number(end) for end in (low, high)]
+    elif column.type in ("varchar", "date"):
+        ends = [exp.Literal.string(end) for end in (low, high)]
+    else:
+        return None
+    return exp.Between(this=named, low=ends[0], high=ends[1]).sql(dialect="spark")
+
+
 def _conjuncts(tree: exp.Expr) -> Iterator[exp.Expr]:
     tree = tree.unnest()
     if isinstance(tree, exp.And):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -19,8 +18,9 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import State
 from lakemill.core.scan import Snapshot
 from lakemill.errors import BadArgument, ConsistencyTimeout, TableSuspended, UnknownTable
+from lakemill.runtime.ears import listening
 from lakemill.runtime.standings import Looks
-from lakemill.store import batches, db, definitions, versions, work
+from lakemill.store import batches, definitions, versions
 from lakemill.store.batches import Reached
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ def wait(lake: Lake, token: int, names: Sequence[QualifiedName], timeout: timede
         return seen.snapshot
     if seen.behind:
         _raise_idle(lake, seen.behind)
-    with closing(db.connect(lake.dsn)) as heard, work.listening(heard, batches.PASSED, work.COMMIT, work.DONE):
+    with listening(lake.dsn) as ears:
         while True:
+            number = ears.number
             seen = look(lake, token, names)
             if not seen.waits_for:
                 return seen.snapshot
@@ -79,7 +80,7 @@ def wait(lake: Lake, token: int, names: Sequence[QualifiedName], timeout: timede
                     f"not visible after {timeout.total_seconds():g} s in {', '.join(seen.waits_for)}",
                     watermark=seen.watermark,
                 )
-            work.wait(heard, min(POLL, left))
+            ears.wait(number, min(POLL, left))
 
 
 def look(lake: Lake, token: int, names: Sequence[QualifiedName]) -> Seen:

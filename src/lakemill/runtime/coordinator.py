@@ -18,7 +18,7 @@ from lakemill.errors import EngineLost, LakemillError
 from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.materialise import materialise, warm
 from lakemill.runtime.open import open as open_lake
-from lakemill.spark import session
+from lakemill.spark import session, usage
 from lakemill.store import batches, db, work
 from lakemill.store.batches import Pending
 from lakemill.telemetry import metrics
@@ -127,9 +127,8 @@ class Coordinator:
     def _tend(self, lake: Lake, found: Sequence[Pending]) -> None:
         """What has to be done now and then, beside the batches."""
         now = time.monotonic()
-        if self._lost.is_set() and not self._doing:
-            log().info("starting Spark anew")
-            session.recycle()
+        if self._lost.is_set() and usage.recycle_when_idle():
+            log().info("Spark was started anew")
             self._lost.clear()
         if any(one.held for one in found if one.table_id not in self._doing) and now - self._freed > LOOK:
             self._freed = now
@@ -151,7 +150,8 @@ class Coordinator:
                 with open_lake(self._settings) as lake:
                     self._sessions[number] = session.own(f"ingest-{number}")
                     self._sessions[number].tag = f"lakemill-ingest-{number}"
-                    warm(lake)
+                    with usage.used():
+                        warm(lake)
                     self.ready = True
                     self._pass_all(lake)
             except db.LOST as error:
@@ -170,13 +170,17 @@ class Coordinator:
             except Empty:
                 continue
             try:
-                materialise(lake, table_id, self._stop.is_set)
+                with usage.used():
+                    materialise(lake, table_id, self._stop.is_set)
             finally:
                 self._doing.discard(table_id)
 
 
 def _measure(lake: Lake, found: Sequence[Pending]) -> None:
     names: dict[int, str] = {}
+    if not found:
+        metrics.set_pending({}, {})
+        return
     with lake.catalog() as catalog:
         head = catalog.head().id
         for one in found:

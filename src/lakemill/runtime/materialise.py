@@ -13,23 +13,27 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from lakemill.core.commit import AddFiles, Check, Intent, Purpose, Update
+from lakemill.core.commit import Check, Intent, Purpose, Update
 from lakemill.core.names import QualifiedName
-from lakemill.core.records import columns_version
 from lakemill.core.retry import Backoff
 from lakemill.core.scan import TableAt
 from lakemill.core.schema import Column
-from lakemill.errors import ClaimLost, EngineLost, LakemillError, PublishConflict, TableGone, UnknownColumn, WrongType
+from lakemill.errors import (
+    ClaimLost,
+    EngineLost,
+    InternalError,
+    LakemillError,
+    PublishConflict,
+    TableGone,
+)
 from lakemill.runtime import write
-from lakemill.runtime.bisect import refused
 from lakemill.runtime.claiming import holder
+from lakemill.runtime.sifting import LETTERS, Sifting, TooManyLettersError, layout_of
 from lakemill.spark import bus
-from lakemill.spark.changes import DELETE, INSERT, OPERATION, UPDATE, counted, keyed_diff
-from lakemill.spark.observed import Observed
 from lakemill.spark.profiles import profiled, size_conf
 from lakemill.store import batches, db
 from lakemill.store.batches import Batch, Claim, Letter, Limits, Part
@@ -37,8 +41,6 @@ from lakemill.telemetry import metrics
 from lakemill.telemetry.log import failed, log
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from lakemill.runtime.open import Lake
     from lakemill.runtime.write import Writing
 
@@ -76,10 +78,13 @@ def materialise(lake: Lake, table_id: int, stopping: Callable[[], bool] = lambda
     started = time.monotonic()
     with _alive(lake, held):
         try:
-            batch = batches.read(lake.conn, held, _limits(lake))
-            passed = None if batch is None else _pass(lake, held, batch, started)
+            try:
+                passed = _next(lake, held, _limits(lake), started)
+            except TooManyLettersError:
+                passed = _next(lake, held, replace(_limits(lake), records=LETTERS), started)
         except ClaimLost as error:
             metrics.count_fenced()
+            metrics.count_error(error.code)
             failed("ingest", error, table_id=table_id)
             return None
         except db.LOST as error:
@@ -113,7 +118,10 @@ def _limits(lake: Lake) -> Limits:
     return Limits(ingest.batch_requests, ingest.batch_records, ingest.batch_bytes, ingest.task_bytes)
 
 
-def _pass(lake: Lake, held: Claim, batch: Batch, started: float) -> Passed:
+def _next(lake: Lake, held: Claim, limits: Limits, started: float) -> Passed | None:
+    batch = batches.read(lake.conn, held, limits)
+    if batch is None:
+        return None
     for attempt in range(write.ATTEMPTS):
         try:
             done = _once(lake, held, batch)
@@ -140,6 +148,8 @@ def _pass(lake: Lake, held: Claim, batch: Batch, started: float) -> Passed:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
+    """What `Passed` is made of."""
+
     table: str
     snapshot_id: int | None
     changed: tuple[int, int, int]
@@ -156,10 +166,10 @@ def _once(lake: Lake, held: Claim, batch: Batch) -> _Done:
     with write.writing(table, changes=bool(held.key)) as attempt:
         if attempt.state.table.id != held.table_id:
             raise PublishConflict(f"{found.full_name} is another table by now")
-        layout = _layout(lake, attempt.state.table, held, batch)
+        layout = layout_of(lake, attempt.state.table, held, batch)
         size = batch.bytes + (sum(read.file.bytes for read in attempt.state.plan.files) if held.key else 0)
         with profiled(lake.spark, size_conf(size)):
-            staging = _Staging(lake, attempt, held, batch, layout)
+            staging = Sifting(lake, attempt, held, batch, layout)
             updates, changed, letters = staging.keyed() if held.key else staging.appended()
         return _publish(lake, attempt, held, batch, updates, changed, letters)
 
@@ -168,106 +178,6 @@ def _table(lake: Lake, table_id: int) -> TableAt | None:
     with lake.catalog() as catalog:
         found: TableAt | None = catalog.table_by_id(table_id, catalog.head().id)
         return found
-
-
-def _layout(lake: Lake, table: TableAt, held: Claim, batch: Batch) -> bus.Layout:
-    """What records become; where they were accepted for other columns, with what those were called."""
-    checked = batch.versions != {columns_version(table.columns)}
-    names = {column.name.lower(): column.name for column in table.columns}
-    renamed: dict[str, int] = {}
-    if checked:
-        with lake.catalog():
-            older = batches.old_names(lake.conn, table.id)
-        renamed = {name: column_id for name, column_id in older.items() if name not in names.values()}
-        of_id = {column.id: column.name for column in table.columns}
-        names = {name.lower(): of_id[column_id] for name, column_id in renamed.items()} | names
-    if lost := [name for name in held.key if name.lower() not in names]:
-        raise UnknownColumn(
-            f"{table.full_name} has no column {lost[0]!r} any more, which is of its key",
-            remedy="declare another key, or let the table take no requests",
-        )
-    key = tuple(names[name.lower()] for name in held.key)
-    return bus.Layout(table.columns, key, checked, held.policy == "drop_field", tuple(renamed.items()))
-
-
-# ---------------------------------------------------------------- rows and files
-Stage: TypeAlias = "Callable[[DataFrame], list[Update]]"
-
-
-@dataclass(slots=True)
-class _Staging:
-    """Spark's part of a batch."""
-
-    lake: Lake
-    attempt: Writing
-    held: Claim
-    batch: Batch
-    layout: bus.Layout
-
-    def appended(self) -> tuple[list[Update], tuple[int, int, int], list[Letter]]:
-        """Files with the rows of all records."""
-
-        def stage(good: DataFrame) -> list[Update]:
-            files = self.attempt.files(bus.rows(good, self.layout))
-            return [AddFiles(self.held.table_id, files)] if files else []
-
-        updates, letters = self._sifted(stage)
-        rows = sum(file.record_count for update in updates if isinstance(update, AddFiles) for file in update.files)
-        if rows + len(letters) != self.batch.records:
-            raise ClaimLost(f"{rows} rows and {len(letters)} dead letters of {self.batch.records} records")
-        return updates, (rows, 0, 0), letters
-
-    def keyed(self) -> tuple[list[Update], tuple[int, int, int], list[Letter]]:
-        """What the last write of each key changes: rows that come, positions of those that go."""
-        changed = (0, 0, 0)
-
-        def stage(good: DataFrame) -> list[Update]:
-            nonlocal changed
-            state = self.attempt.state
-            with write.diff_of(self.attempt, bus.last_writes(good, self.layout)) as writes:
-                table = self.lake.table(str(QualifiedName(state.table.schema, state.table.name)))
-                current = table.frame(state.plan, located=True)
-                counts = Observed()
-                diff_frame = counted(keyed_diff(current, writes, state.table.columns, self.layout.key), counts.of)
-                with write.diff_of(self.attempt, diff_frame) as diff:
-                    changed = (counts[INSERT], counts[UPDATE], counts[DELETE])
-                    updates: list[Update] = []
-                    if counts[UPDATE] or counts[DELETE]:
-                        updates += write.deletes(self.attempt, diff.where(f"{OPERATION} <> '{INSERT}'"))
-                    come = [operation for operation in (UPDATE, INSERT) if counts[operation]]
-                    return updates + write.changed_rows(self.attempt, diff, come)
-
-        updates, letters = self._sifted(stage)
-        return updates, changed, letters
-
-    def _sifted(self, stage: Stage) -> tuple[list[Update], list[Letter]]:
-        """What the sound records become, and letters for the others."""
-        frame = bus.requests(self.lake.spark, self.lake.dsn, self.held.table_id, self.batch.parts)
-        counts = Observed()
-        good = bus.sound(bus.judged(frame, self.layout, counts.of), self.layout)
-        refusals: Sequence[Letter] = ()
-        try:
-            updates = stage(good)
-        except WrongType as error:
-            if self.held.attempts + 1 < self.lake.settings.ingest.attempts:
-                raise
-            log().warning(f"looking for the records that can't be written: {error.message}")
-            requests = batches.tokens(self.lake.conn, self.held.table_id, self.held.cursor, self.batch.upto)
-            refusals = refused(requests, lambda piece: bus.refusal(good, self.layout, *astuple(piece)))
-            counts = Observed()
-            good = bus.sound(bus.judged(frame, self.layout, counts.of), self.layout)
-            updates = stage(bus.without(good, [(letter.token, letter.position) for letter in refusals]))
-        if counts["records"] != self.batch.records:  # somebody else has passed them, and they were removed
-            raise ClaimLost(f"{counts['records']} of {self.batch.records} records were there")
-        return updates, self._letters(frame, counts, refusals)
-
-    def _letters(self, frame: DataFrame, counts: Observed, refusals: Sequence[Letter]) -> list[Letter]:
-        letters = list(refusals)
-        if counts["faults"]:
-            found = bus.faults(bus.judged(frame, self.layout))
-            letters += [Letter(token, at, code, reason, place) for token, at, code, place, reason in found]
-        bodies = batches.records(self.lake.conn, ((letter.token, letter.position) for letter in letters))
-        return [replace(letter, body=bodies[letter.token, letter.position]) for letter in letters]
 
 
 # ---------------------------------------------------------------- making it visible
@@ -283,6 +193,8 @@ def _publish(
     name = attempt.state.table.full_name
     rows = sum(changed)
     if not updates:
+        with suppress(LakemillError, OSError):  # files without a row
+            attempt.storage.remove(attempt.staged)
         with lake.conn.transaction():
             batches.require(lake.conn, held)
             batches.ack(lake.conn, held, batch, None, 0, letters)
@@ -307,19 +219,20 @@ def _publish(
 # ---------------------------------------------------------------- around it
 @contextmanager
 def _alive(lake: Lake, held: Claim) -> Iterator[None]:
-    """The claim lives while the body works, however long that takes."""
+    """The claim lives while the body works."""
     done = threading.Event()
-    expiry = lake.settings.ingest.claim_expiry
-    threading.Thread(target=_extend, args=(lake.dsn, held, expiry, done), daemon=True, name="lakemill-ingest").start()
+    words = (lake.dsn, held, lake.settings.ingest.claim_expiry, lake.settings.service.refresh_timeout, done)
+    threading.Thread(target=_extend, args=words, daemon=True, name="lakemill-ingest").start()
     try:
         yield
     finally:
         done.set()
 
 
-def _extend(dsn: str, held: Claim, expiry: timedelta, done: threading.Event) -> None:
-    """A claim that can't be extended is lost, which the publish finds out by itself."""
-    while not done.wait(expiry.total_seconds() / 3):
+def _extend(dsn: str, held: Claim, expiry: timedelta, most: timedelta, done: threading.Event) -> None:
+    """A claim that can't be extended is lost, which the publish finds out; so is that of a batch that hangs."""
+    end = time.monotonic() + most.total_seconds()
+    while not done.wait(expiry.total_seconds() / 3) and time.monotonic() < end:
         with suppress(LakemillError, *db.LOST), db.connect(dsn) as conn:
             batches.extend(conn, held, expiry)
 
@@ -330,6 +243,7 @@ def _nack(lake: Lake, held: Claim, error: Exception) -> None:
     pause = backoff.delay(held.attempts + 1, QualifiedName("ingest", str(held.table_id)))
     failed("ingest", error, table_id=held.table_id, attempt=held.attempts + 1)
     metrics.count_batch("failed")
+    metrics.count_error(error.code if isinstance(error, LakemillError) else InternalError.code)
     batches.nack(lake.conn, held, str(error), pause)
 
 

@@ -36,7 +36,7 @@ from lakemill.runtime.claiming import free, free_the_dead, holder
 from lakemill.runtime.dynamic import suspend_failing
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.refresh import refresh_at
-from lakemill.spark import session
+from lakemill.spark import session, usage
 from lakemill.store import db, definitions, work
 from lakemill.store.embedded import store_dsn
 from lakemill.store.work import Kind, Work
@@ -170,9 +170,8 @@ class Worker:
                 return
             self._pause.set()
         with self._taking:
-            if not self._doing:
-                log().info("starting Spark anew", after=self._done)
-                session.recycle()
+            if not self._doing and usage.recycle_when_idle():
+                log().info("Spark was started anew", after=self._done)
                 self._done = 0
                 self._pause.clear()
 
@@ -204,10 +203,11 @@ class Worker:
                     continue
                 spark.tag = f"lakemill-work-{doing.work.id}"
                 try:
-                    if doing.work.kind is Kind.REFRESH:
-                        self._refresh(lake, doing)
-                    elif doing.work.kind is Kind.UPKEEP:
-                        self._tend(lake, doing.work)
+                    with usage.used():
+                        if doing.work.kind is Kind.REFRESH:
+                            self._refresh(lake, doing)
+                        elif doing.work.kind is Kind.UPKEEP:
+                            self._tend(lake, doing.work)
                 except UnknownDynamicTable:
                     pass  # dropped meanwhile; its work went with it
                 except BaseException:

@@ -13,5 +13,9 @@ class Observed:
 
     of: Observation = field(default_factory=Observation)
 
+    def text(self, name: str) -> str | None:
+        found = self.of.get[name]
+        return None if found is None else str(found)
+
     def __getitem__(self, name: str) -> int:
         return int(self.of.get[name])

@@ -1,0 +1,47 @@
+"""The JVM is started anew only when nobody works on it, and nobody begins before that. Without a JVM: threads only."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from lakemill.spark import session, usage
+
+
+@pytest.fixture
+def recycled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    done: list[str] = []
+    monkeypatch.setattr(session, "recycle", lambda: done.append("anew"))
+    return done
+
+
+def test_it_waits_for_those_at_work_and_holds_back_the_next(recycled: list[str]) -> None:
+    begun = threading.Event()
+
+    def work() -> None:
+        with usage.used():
+            begun.set()
+
+    with usage.used():
+        assert not usage.recycle_when_idle()
+        second = threading.Thread(target=work)
+        second.start()
+        assert not begun.wait(0.2)
+    assert not begun.wait(0.2)
+    assert recycled == []
+    assert usage.recycle_when_idle()
+    second.join(10)
+    assert begun.is_set()
+    assert recycled == ["anew"]
+
+
+def test_one_who_wanted_it_and_is_gone_holds_up_nobody_for_ever(
+    recycled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "PATIENCE", 0.1)
+    with usage.used():
+        usage.recycle_when_idle()
+    with usage.used():
+        pass
+    assert recycled == []
