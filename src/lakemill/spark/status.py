@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark import SparkJobInfo
     from pyspark.sql import SparkSession
 
-SETTLE = 1.0
+SETTLE = 0.5
 """Seconds: events reach the status store a moment after a job has ended; longer is not waited."""
 
 
