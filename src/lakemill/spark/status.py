@@ -18,9 +18,10 @@ from py4j.protocol import Py4JError
 from lakemill.spark.session import has_executors
 
 if TYPE_CHECKING:
+    from pyspark import SparkJobInfo
     from pyspark.sql import SparkSession
 
-SETTLE = 1.0
+SETTLE = 0.5
 """Seconds: events reach the status store a moment after a job has ended; longer is not waited."""
 
 
@@ -56,9 +57,9 @@ class Status:
         """How far it is; from any thread."""
         if self._context is None:
             return None
-        tracker = self._context.statusTracker()
         with suppress(OSError, Py4JError):
-            found = [stage for number in self._stages() if (stage := tracker.getStageInfo(number)) is not None]
+            tracker = self._context.statusTracker()
+            found = [stage for number in _stages(self._jobs()) if (stage := tracker.getStageInfo(number)) is not None]
             known = [stage for stage in found if stage.numTasks]
             return Tasks(sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known), len(known))
         return None
@@ -68,13 +69,13 @@ class Status:
         if self._context is None:
             return None
         with suppress(OSError, Py4JError):
-            self._settle()
+            jobs = self._ended_jobs()
             store = self._context._jsc.sc().statusStore()
-            stages = [stage for number in self._stages() if (stage := _stage(store, number)) is not None]
+            stages = [stage for number in _stages(jobs) if (stage := _stage(store, number)) is not None]
             tasks = [stage.numCompleteTasks() for stage in stages]
-            spilled = sum(stage.diskBytesSpilled() for stage in stages)
             ran = [stage for stage, count in zip(stages, tasks, strict=True) if count]
-            return Spent(len(self._jobs()), sum(tasks), len(self._executors(store, ran)), spilled)
+            spilled = sum(stage.diskBytesSpilled() for stage in ran)
+            return Spent(len(jobs), sum(tasks), len(self._executors(store, ran)), spilled)
         return None
 
     def _executors(self, store: Any, stages: list[Any]) -> set[str]:
@@ -87,21 +88,21 @@ class Status:
                 found.add(keys.next())
         return found
 
-    def _settle(self) -> None:
-        tracker, end = self._context.statusTracker(), time.monotonic() + SETTLE
-        for job in self._jobs():
-            while (info := tracker.getJobInfo(job)) is not None and info.status == "RUNNING":
-                if time.monotonic() > end:
-                    return
-                time.sleep(0.005)
+    def _ended_jobs(self) -> list[SparkJobInfo]:
+        """All of them; those that have just ended are waited for."""
+        end = time.monotonic() + SETTLE
+        while (jobs := self._jobs()) and any(job.status == "RUNNING" for job in jobs) and time.monotonic() < end:
+            time.sleep(0.01)
+        return jobs
 
-    def _jobs(self) -> list[int]:
-        return list(self._context.statusTracker().getJobIdsForGroup(self._group))
-
-    def _stages(self) -> list[int]:
+    def _jobs(self) -> list[SparkJobInfo]:
         tracker = self._context.statusTracker()
-        infos = [info for job in self._jobs() if (info := tracker.getJobInfo(job)) is not None]
-        return sorted({int(stage) for info in infos for stage in info.stageIds})
+        found = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
+        return [job for job in found if job is not None]
+
+
+def _stages(jobs: list[SparkJobInfo]) -> list[int]:
+    return sorted({int(stage) for job in jobs for stage in job.stageIds})
 
 
 def _stage(store: Any, number: int) -> Any:
