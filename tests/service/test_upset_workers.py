@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from lakemill.core.names import parse_name
-from lakemill.core.refresh import Outcome, Trigger
+from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.scan import Snapshot
 from lakemill.errors import ClaimLost, EngineLost, RefreshTimedOut, SnapshotGone, SqlFailed
 from lakemill.runtime import refresh as refreshing
@@ -84,6 +85,26 @@ def test_a_worker_that_lost_its_work_counts_nothing(service: Service, monkeypatc
     assert {one.failure for one in work.known(conn)} == {None}
     a, c = str(table.id), str(id_of(service, "c"))
     assert queued(service, Kind.REFRESH) == [(a, "w2"), (c, None)], "c's work must not go with what it had lost"
+
+
+def test_a_table_that_always_takes_too_long_is_suspended(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After as many times as any other failure of its own."""
+    service.create("a", "SELECT k FROM r")
+    conn, a = service.lake.conn, id_of(service, "a")
+    table, now, head = definitions.by_id(conn, a), datetime.now(UTC), service.lake.snapshot().id
+    late = {"error_code": RefreshTimedOut.code, "error_text": "it took longer than 3600 s"}
+    begun = RefreshRecord(uuid.uuid4(), a, table.name, 1, Trigger.SCHEDULED, now, b=head)
+    monkeypatch.setattr(working, "refresh_at", lambda *_: replace(begun, outcome=Outcome.FAILED, ended_at=now, **late))
+    worker = Worker(service.lake.settings, "w", 1)
+    states = []
+    for _ in range(service.lake.settings.service.suspend_after):
+        work.add(conn, Kind.REFRESH, str(a), "due", dynamic_id=a, b=head, t=now)
+        found = work.take(conn, "w", (Kind.REFRESH,), LONG)
+        assert found is not None
+        worker._refresh(service.lake, Doing(found, Own("test")))
+        states.append(definitions.by_id(conn, a).state)
+    assert states == [*[State.PENDING_INIT] * 4, State.SUSPENDED_DUE_TO_ERRORS]
+    assert definitions.by_id(conn, a).state_reason == "5 refreshes failed in a row: REFRESH_TIMED_OUT"
 
 
 def test_upkeep_that_fails_is_not_done_again_at_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_a_collector_that_is_down_delays_nothing(collector: Receiver) -> None:
     for _ in range(1000):
         with tracing.span("refresh"):
             pass
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 2.0
     collector.delay = 0.0
 
 

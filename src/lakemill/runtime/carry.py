@@ -35,7 +35,7 @@ from lakemill.core.lag import Version
 from lakemill.core.names import fold
 from lakemill.core.parts import stable_columns
 from lakemill.core.plan import Plan
-from lakemill.core.refresh import Action
+from lakemill.core.refresh import Action, Trigger
 from lakemill.core.scan import ReadPlan
 from lakemill.core.schema import Column, duck_type
 from lakemill.core.shape import NotIncremental
@@ -194,7 +194,8 @@ class _Carrying:
                 states = self.compared_states(stack, execution) if known else self.loaded_states(stack, execution)
                 signed = diffs.difference(self.whole(execution), own.frame(attempt.state.plan), table.columns)
             written = self._changed(stack, attempt, own, signed, needed)
-            self.keys = execution.keys() if self.plan.action is Action.KEYS else None
+            if self.plan.action is Action.KEYS and self.work.trigger is Trigger.SCHEDULED:  # nobody else asks
+                self.keys = execution.keys()
         return self.publish(written, states)
 
     def changed_states(self, stack: ExitStack, execution: Execution, delta: Delta) -> list[Written]:

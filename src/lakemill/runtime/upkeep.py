@@ -146,15 +146,15 @@ def expire(
         late = _left_behind(lake, look)
         plan = expiry.plan_expire(lake.front, retention, older_than=older_than, versions=versions, left_behind=late)
         kept = tuple(Item(f"snapshot {kept.snapshot}", kept.reason) for kept in plan.kept)
-        done = tuple(Item(f"snapshot {version}", "nobody needs it") for version in plan.versions) + _stale(lake, plan)
         if dry_run:
-            return UpkeepReport("expire", True, done, kept, plan.versions)
+            return UpkeepReport("expire", True, _gone(lake, plan, plan.versions), kept, plan.versions)
         try:
             expired = expiry.expire(lake.front, lake.duck, plan)
         except PublishConflict:
             if attempt == _TRIES:
                 raise
         else:
+            done = _gone(lake, plan, expired.versions)
             return UpkeepReport("expire", False, done, kept, expired.versions, files_scheduled=expired.files_scheduled)
 
 
@@ -169,13 +169,14 @@ def _left_behind(lake: Lake, look: Look) -> frozenset[str]:
     return frozenset(pins.dynamic(look.known[name].id) for name in late if look.known[name].id not in held)
 
 
-def _stale(lake: Lake, plan: ExpirePlan) -> tuple[Item, ...]:
-    """The dynamic tables that the plan gives up, by their names."""
+def _gone(lake: Lake, plan: ExpirePlan, versions: Sequence[int]) -> tuple[Item, ...]:
+    """The snapshots that went, and the dynamic tables that were given up for it, by their names."""
+    snapshots = tuple(Item(f"snapshot {version}", "nobody needs it") for version in versions)
     if not plan.let_go:
-        return ()
+        return snapshots
     names = {pins.dynamic(table.id): str(table.name) for table in definitions.list_all(lake.conn)}
     why = "STALE: left behind for longer than upkeep.retention; it will be loaded anew"
-    return tuple(Item(names.get(holder, holder), why) for holder in plan.let_go)
+    return snapshots + tuple(Item(names.get(holder, holder), why) for holder in plan.let_go)
 
 
 def cleanup(lake: Lake, *, dry_run: bool = False) -> UpkeepReport:

@@ -114,11 +114,13 @@ class Execution:
     def keys(self) -> int | None:
         """After ``delta``: for how many keys something was computed anew, by the step that has most of them.
 
-        One small job over what is kept in memory anyway.
+        One small job over what is kept in memory anyway; without a shuffle, which would cost more than to count.
         """
         kept = [frame for name, frame in self._kept.items() if name.startswith("keys")]
-        counts = [frame.agg(F.count(F.lit(1)).alias("n")) for frame in kept]
-        return max((row.n for row in reduce(DataFrame.unionAll, counts).collect()), default=None) if counts else None
+        counts = [frame.coalesce(1).agg(F.count(F.lit(1)).alias("n")) for frame in kept]
+        if not counts:
+            return None
+        return int(max(reduce(DataFrame.unionAll, counts).toArrow().column("n").to_pylist()))
 
     def state(self, state: Stored, columns: Sequence[Column]) -> DataFrame:
         """A state as it is at b, from the sources."""

@@ -76,7 +76,7 @@ class RefreshRecord:
     files: int | None = None
     """Written; this and what follows is told by whoever did it, and not remembered."""
     affected_keys: int | None = None
-    """Keys that were computed anew; changed rows where nothing has a key, None where all was computed."""
+    """Keys that were computed anew, counted for the service; changed rows where nothing has a key; None for all."""
     cardinality_ratio: float | None = None
     """Of all keys, or rows, that there were."""
 
