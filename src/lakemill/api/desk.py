@@ -8,18 +8,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from lakemill.api import pool
 from lakemill.api.authentication import Authentication, Granted
 from lakemill.api.queries import Queries
 from lakemill.core.quota import Resource
 from lakemill.errors import Busy, LakemillError, MissingPart
+from lakemill.runtime import barrier
 from lakemill.runtime.ingest import Ingest
 from lakemill.runtime.metering import Meter
 from lakemill.runtime.open import Lake
-from lakemill.runtime.waiting import Waiting
 from lakemill.settings import Settings
 from lakemill.store import audit, db
+from lakemill.store.embedded import store_dsn
 from lakemill.telemetry.log import failed
 
 AT_THE_DOOR = 4
@@ -39,7 +41,6 @@ class Desk:
         self.queries = Queries(settings)
         self._lock = threading.Lock()
         self._ingest: Ingest | None = None
-        self._waiting: Waiting | None = None
 
     def start(self) -> None:
         """Refuses what can't work at all."""
@@ -49,8 +50,6 @@ class Desk:
 
     def close(self) -> None:
         self.queries.close()
-        if self._waiting is not None:
-            self._waiting.close()
         if self._ingest is not None:
             self._ingest.close()
         self._lakes.close()
@@ -71,8 +70,8 @@ class Desk:
         """The process's own, made with the first request."""
         with self._lock:
             if self._ingest is None:
-                self._waiting = Waiting(self.settings, self._door.lent)
-                self._ingest = Ingest(self.settings, wait=self._waiting.wait)
+                wait = partial(barrier.passed, store_dsn(self.settings), self._door.lent)
+                self._ingest = Ingest(self.settings, wait=wait)
             return self._ingest
 
     def at_hand(self, headers: Mapping[str, str]) -> Granted | None:

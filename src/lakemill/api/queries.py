@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
-from lakemill.errors import QueryRuns
+from lakemill.errors import LakemillError, QueryRuns
 from lakemill.gateway.gate import Gateway
-from lakemill.runtime.ear import Ear
 from lakemill.settings import Settings
 from lakemill.store import db, work
 from lakemill.store.embedded import store_dsn
+from lakemill.telemetry.log import failed
 
-AGAIN = 0.05
-"""Seconds before another try to cancel."""
+POLL, PAUSE, AGAIN = 2.0, 1.0, 0.05
+"""Seconds: between looks whether it is to end, before another try when PostgreSQL is away, and to cancel."""
 
 
 class Queries:
@@ -27,7 +27,6 @@ class Queries:
         self._settings = settings
         self._lock = threading.Lock()
         self._gateway: Gateway | None = None
-        self._ear: Ear | None = None
         self._asked: dict[str, str] = {}
         self._closed = threading.Event()
 
@@ -36,7 +35,7 @@ class Queries:
         with self._lock:
             if self._gateway is None:
                 self._gateway = Gateway(self._settings, store_dsn(self._settings))
-                self._ear = Ear(self._settings, work.CANCEL, self._heard)
+                threading.Thread(target=self._listen, name="cancels", daemon=True).start()
             return self._gateway
 
     @property
@@ -63,8 +62,6 @@ class Queries:
     def close(self) -> None:
         self._closed.set()
         with self._lock:
-            if self._ear is not None:
-                self._ear.close()
             if self._gateway is not None:
                 self._gateway.close()
 
@@ -81,6 +78,15 @@ class Queries:
         while id_ in self._asked and not self.gateway.cancel(id_):
             self._closed.wait(AGAIN)
 
-    def _heard(self, word: str) -> None:
-        told = json.loads(word)
-        self.stop(told["id"], told["who"])
+    def _listen(self) -> None:
+        """For words from other processes, until this one ends, through every failure."""
+        while not self._closed.is_set():
+            try:
+                with closing(db.connect(store_dsn(self._settings))) as conn, work.listening(conn, work.CANCEL):
+                    while not self._closed.is_set():
+                        for told in work.heard(conn, POLL):
+                            word = json.loads(told)
+                            self.stop(word["id"], word["who"])
+            except (LakemillError, *db.LOST) as error:
+                if not self._closed.wait(PAUSE):
+                    failed("listening for cancels", db.unavailable(error))

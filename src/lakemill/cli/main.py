@@ -39,6 +39,7 @@ from lakemill.cli import (
     letters,
     list_,
     point,
+    query,
     refresh,
     resume,
     scheduler,
@@ -70,11 +71,10 @@ commands = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_LAKE = (init, doctor, attach, sql, tables, snapshots, changes, ingest)
+_LAKE = (init, doctor, attach, sql, tables, snapshots, changes, ingest, query)
 _DYNAMIC = (validate, create, list_, describe, graph, explain, refresh, history, verify, point)
 _CHANGE = (alter, suspend, resume, drop)
-_SERVICE = (serve, api, scheduler, worker, stop)
-_SERVICE = (serve, scheduler, worker, coordinator, stop)
+_SERVICE = (serve, api, scheduler, worker, coordinator, stop)
 for module in (*_LAKE, *_DYNAMIC, *_CHANGE, demo, *_SERVICE):
     name = module.__name__.rpartition(".")[2].rstrip("_")
     commands.command(name=name, help=taught(module.command))(module.command)

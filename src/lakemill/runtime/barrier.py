@@ -8,7 +8,8 @@ snapshot, is read in one transaction: whoever reads at that snapshot reads what 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -19,8 +20,8 @@ from lakemill.core.refresh import State
 from lakemill.core.scan import Snapshot
 from lakemill.errors import BadArgument, ConsistencyTimeout, TableSuspended, UnknownTable
 from lakemill.runtime.ears import listening
-from lakemill.runtime.standings import Looks
-from lakemill.store import batches, definitions, versions
+from lakemill.runtime.standings import Looks, raise_idle
+from lakemill.store import batches, db, definitions
 from lakemill.store.batches import Reached
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def wait(lake: Lake, token: int, names: Sequence[QualifiedName], timeout: timede
     if not seen.waits_for:
         return seen.snapshot
     if seen.behind:
-        _raise_idle(lake, seen.behind)
+        raise_idle(lake, Looks(lake).look(), frozenset(seen.behind))
     with listening(lake.dsn) as ears:
         while True:
             number = ears.number
@@ -80,6 +81,23 @@ def wait(lake: Lake, token: int, names: Sequence[QualifiedName], timeout: timede
                     f"not visible after {timeout.total_seconds():g} s in {', '.join(seen.waits_for)}",
                     watermark=seen.watermark,
                 )
+            ears.wait(number, min(POLL, left))
+
+
+def passed(
+    dsn: str, connect: Callable[[], AbstractContextManager[db.Connection]], table_id: int, token: int, seconds: float
+) -> bool:
+    """For a writer: whether its table has passed the token by then. ``connect`` lends a connection for a moment."""
+    deadline = time.monotonic() + seconds
+    with listening(dsn) as ears:
+        while True:
+            number = ears.number
+            with connect() as conn:
+                if not batches.not_passed(conn, token, {table_id}):
+                    return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
             ears.wait(number, min(POLL, left))
 
 
@@ -122,24 +140,6 @@ def _late(dynamic_id: int, reached: Iterable[Reached], waiting: set[int], shown:
             through = "" if one.dynamic_id == dynamic_id else f", which {own.name} reads,"
             raise TableSuspended(f"{one.name}{through} is {one.state}, and has not seen the token", place=own.name)
     return own
-
-
-def _raise_idle(lake: Lake, version_ids: Iterable[int]) -> None:
-    """Tables that nothing happened to since are right at the newest snapshot, too."""
-    wanted = set(version_ids)
-    now = Looks(lake).look()
-    idle = [
-        known.version_id
-        for name, known in now.known.items()
-        if known.version_id is not None
-        and known.version_id in wanted
-        and known.version is not None
-        and known.version.t is None
-        and known.version.b_hi < now.head.id
-        and now.standings[name].change is None
-    ]
-    if idle:
-        versions.raise_idle(lake.conn, idle, now.head.id, now.head.time, lake.settings.lake.catalog_schema)
 
 
 def status(lake: Lake, token: int, table_ids: Iterable[int] | None = None) -> Status:

@@ -7,7 +7,7 @@ and so does a source whose name is another's by now: each leads to a refresh, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -109,13 +109,14 @@ class Looks:
         return self._graph
 
 
-def raise_idle(lake: Lake, look: Look) -> None:
-    """Tables that nothing happened to are right at the newest snapshot, too: expiry need not wait for them."""
+def raise_idle(lake: Lake, look: Look, only: Container[int] | None = None) -> None:
+    """Tables that nothing happened to are right at the newest snapshot, too; of these versions, or of all."""
     idle = [
         known.version_id
         for name, known in look.known.items()
         if known.version is not None
         and known.version_id is not None
+        and (only is None or known.version_id in only)
         and known.version.t is None
         and known.version.b_hi < look.head.id
         and look.standings[name].change is None
