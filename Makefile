@@ -11,7 +11,7 @@ UV  := $(or $(shell command -v uv 2>/dev/null),$(CURDIR)/.uv/bin/uv)
 RUN := $(UV) run --frozen
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta chaos bench-lake bench-refresh bench-service docs clean
+.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta chaos bench-lake bench-refresh bench-service bench-ingest docs clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-lake: | $(UV) ## scan, delta, publish and planning, side by side with plai
 
 bench-service: | $(UV) ## a look of the scheduler over 10,000 tables, refreshes a minute, from commit to derived commit
 	$(RUN) python -m bench.service
+
+bench-ingest: | $(UV) ## how fast requests are accepted, and compared with INSERT
+	$(RUN) python -m bench.ingest
 
 docs: | $(UV) ## write docs/reference/ anew from the code
 	$(RUN) python -m lakemill.cli.reference docs/reference

@@ -16,7 +16,8 @@ from lakemill.cli.reference import _helps
 from tests.cli.conftest import Lakemill
 
 HELPS = dict(_helps())
-LEAVES = [name for name in HELPS if name not in ("lakemill", "lakemill upkeep")]
+GROUPS = ("table", "letters", "upkeep")
+LEAVES = [name for name in HELPS if name not in ("lakemill", *(f"lakemill {group}" for group in GROUPS))]
 
 
 @pytest.mark.parametrize("name", LEAVES)
@@ -47,7 +48,7 @@ def test_help_and_version_exit_with_zero(lakemill: Lakemill) -> None:
     assert re.fullmatch(r"lakemill \d+\.\d+\.\d+\n", lakemill("--version").out)
 
 
-@pytest.mark.parametrize("words", [(), ("upkeep",)])
+@pytest.mark.parametrize("words", [(), *((group,) for group in GROUPS)])
 def test_a_group_by_itself_shows_its_help(lakemill: Lakemill, words: tuple[str, ...]) -> None:
     ran = lakemill(*words)
     assert (ran.code, ran.err) == (2, "")

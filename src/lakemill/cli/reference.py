@@ -78,6 +78,7 @@ def _help(command: Any, name: str, parent: Any) -> str:
 
 # ---------------------------------------------------------------- Python
 def python_page() -> str:
+    from lakemill import client
     from lakemill.lake.publish import Published
     from lakemill.runtime import open as runtime
     from lakemill.runtime.dynamic import Created
@@ -108,8 +109,10 @@ def python_page() -> str:
         Verified,
         Point,
         Placed,
+        client.Receipt,
+        client.Result,
     )
-    for owner in (runtime.Lake, runtime.Table, *read):
+    for owner in (runtime.Lake, runtime.Table, client.Client, *read):
         about = inspect.getdoc(owner) or ""
         about = "" if about.startswith(f"{owner.__name__}(") else about.replace("``", "`") + "\n"  # made by dataclass
         parts.append(f"## {owner.__name__}\n\n{about}")

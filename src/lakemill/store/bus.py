@@ -30,7 +30,7 @@ ATTEMPTS = 3
 SETTLE_SECONDS = 30.0
 FORGET = 50_000
 """Keys that one statement removes."""
-_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL lock_timeout = '20s'"
+_IDLE = "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '20s'"
 """A process that is paused while it has the head must not stop all others."""
 
 Connect = Callable[[], Connection]
@@ -52,6 +52,7 @@ class PostgresBus:
     def _connection(self) -> Connection:
         if self._conn is None or self._conn.closed:
             self._conn = self.connect()
+            self._conn.execute(_IDLE)
         return self._conn
 
     # ------------------------------------------------------------ publishing
@@ -80,7 +81,6 @@ class PostgresBus:
         try:
             conn = self._connection()
             conn.execute("BEGIN")
-            conn.execute(_IDLE)
             try:
                 done = self._decide(conn, requests)
                 if done.taken:
