@@ -169,15 +169,18 @@ def router(ingest: Callable[[], Ingest], *, needs: Needs = lambda role: ()) -> A
         body = await _read(request, most)
         media, encoding = request.headers.get("content-type", JSON), request.headers.get("content-encoding", "")
 
-        def accept() -> tuple[Any, bool, float | None]:
-            name = parse_name(table)
+        def accept() -> tuple[Answer | None, Callable[[], Answer]]:
+            """The answer where nobody waits, and a way to wait."""
+            one, name = ingest(), parse_name(table)
             given = parse(body, media, encoding, most=most, op=op, enveloped=envelope).under(idempotency_key)
             timeout = given.timeout if visibility_timeout_ms is None else visibility_timeout_ms / 1000
-            return ingest().accept(name, given), given.wait or wait_for_visibility, timeout
+            told = one.accept(name, given)
+            at_once = None if given.wait or wait_for_visibility else one.answer(told)
+            return at_once, lambda: one.answer(told, wait=True, timeout=timeout)
 
-        told, wait, timeout = await to_thread.run_sync(accept, limiter=writers)
-        limiter = waiters if wait else writers
-        answer = await to_thread.run_sync(lambda: ingest().answer(told, wait=wait, timeout=timeout), limiter=limiter)
+        answer, wait = await to_thread.run_sync(accept, limiter=writers)
+        if answer is None:
+            answer = await to_thread.run_sync(wait, limiter=waiters)
         shown = IngestAnswer.of(answer).model_dump(mode="json")
         return JSONResponse(shown, 200 if answer.visible else 202)
 

@@ -32,9 +32,11 @@ def list_(
 ) -> None:
     """List dead letters, the newest first.
 
+    Those that wait for somebody to replay or drop them, unless another state is asked for.
+
         lakemill letters list
         lakemill letters list sales.orders --all --format json
-    """  # fmt: skip
+    """
     from lakemill.core.names import parse_name
     from lakemill.runtime import ingest_tables
     from lakemill.store import ingest as store
@@ -55,8 +57,10 @@ def show(
 ) -> None:
     """Show one dead letter with its record.
 
+    Also the token of the request that brought it, and of its replay.
+
         lakemill letters show 17
-    """  # fmt: skip
+    """
     from lakemill.core.receipts import write_token
     from lakemill.runtime import ingest_tables
     from lakemill.store import ingest as store
@@ -117,8 +121,10 @@ def replay(
 def drop(context: typer.Context, letters: LettersArgument, format_: FormatOption = None) -> None:
     """Mark dead letters as settled without a replay.
 
+    They are forgotten when the table's retention is over.
+
         lakemill letters drop 17 18
-    """  # fmt: skip
+    """
     from lakemill.store import ingest as store
 
     with given(context).lake() as lake:

@@ -56,10 +56,12 @@ def create(
 ) -> None:
     """Make a table that takes requests.
 
+    With a key it has at most one row a key: every write is an upsert, and the last one wins.
+
         lakemill table create sales.orders "id BIGINT, price DECIMAL(10,2), at TIMESTAMPTZ DEFAULT now()" --key id
         lakemill table create clicks "at TIMESTAMPTZ NOT NULL, page VARCHAR" --partition-by "day(at)" --policy evolve
         lakemill table create events --adopt
-    """  # fmt: skip
+    """
     from lakemill.core.names import parse_name
     from lakemill.lake.tables import parse_columns
     from lakemill.runtime import ingest_tables
@@ -174,11 +176,13 @@ def drop(
 
 
 def list_(context: typer.Context, format_: FormatOption = None) -> None:
-    """List the tables that take requests, with what waits to become visible.
+    """List the tables that take requests.
+
+    Waiting is what was accepted and is not yet visible; letters are records that could not become rows.
 
         lakemill table list
         lakemill table list --format json
-    """  # fmt: skip
+    """
     from lakemill.runtime import ingest_tables
     from lakemill.store.ingest import lags
 
