@@ -48,7 +48,10 @@ def parse_duration(value: object) -> object:
         if known is None:
             raise ValueError(f"'{unit}' is not a unit of time; use s, minutes, hours, days or weeks")
         seconds += float(number) * known
-    return timedelta(seconds=seconds)
+    try:
+        return timedelta(seconds=seconds)
+    except OverflowError:
+        raise ValueError("longer than anything lasts") from None
 
 
 def parse_size(value: object) -> object:

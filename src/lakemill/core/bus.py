@@ -76,7 +76,7 @@ Outcome = Accepted | LakemillError
 
 
 class Bus(Protocol):
-    """The accepting side of a bus. One caller at a time."""
+    """The accepting side of a bus. One caller at a time, but for ``forget``."""
 
     def publish(self, requests: Sequence[Request]) -> Sequence[Outcome]:
         """All of them durable in one step, one outcome each; raises only where nothing is known of any."""
@@ -87,7 +87,7 @@ class Bus(Protocol):
     def backlog(self) -> Backlog: ...
 
     def forget(self) -> None:
-        """Keys whose window is over, in bulk."""
+        """Keys whose window is over, in bulk. It may take its time, and be called beside all others."""
         ...
 
     def close(self) -> None: ...
@@ -106,7 +106,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A request that gets a token: which of its lines are new, and which letters."""
+    """A request that leaves something: which of its lines are new, and which letters; or only its key."""
 
     request: Request
     token: int
@@ -193,7 +193,8 @@ def _one(
     records.update(mine)
     if request.key is not None:
         asked[(request.table_id, request.key)] = Seen(answer.token, request.digest, answer)
-    done.taken.append(Taken(request, answer.token, lines, letters, answer))
+    if lines or letters or request.key is not None:
+        done.taken.append(Taken(request, answer.token, lines, letters, answer))
     return answer
 
 

@@ -68,7 +68,7 @@ class QualifiedName:
 def parse_name(text: str) -> QualifiedName:
     """``orders`` or ``sales.orders``; parts in double quotes may hold dots, and quotes written twice."""
     match = _QUALIFIED.fullmatch(text.strip())
-    if match is None:
+    if match is None or "\0" in text:
         raise BadArgument(f"{text!r} is not a table name", remedy="write table or schema.table")
     schema, name = (part and (part[1:-1].replace('""', '"') if part[0] == '"' else part) for part in match.groups())
     return QualifiedName(schema or MAIN, name)

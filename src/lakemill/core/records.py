@@ -107,7 +107,7 @@ def read_body(body: bytes) -> Body:
     except ValidationError as error:
         message, path = _told(error)
         raise BadBody(message, place=path.lstrip(".") or None) from error
-    except (DecodeError, UnicodeDecodeError) as error:
+    except (DecodeError, ValueError, RecursionError) as error:
         raise BadBody(f"the body is not JSON: {error}") from error
 
 

@@ -57,12 +57,25 @@ class Declared:
     def __post_init__(self) -> None:
         if not self.name:
             raise BadArgument("a column needs a name", remedy="write name TYPE")
-        parsed = ducktypes.parse(self.type)
+        if self.default is not None:
+            expression(self.default)
+        try:
+            parsed = ducktypes.parse(self.type)
+        except SqlglotError:
+            parsed = None
         if parsed is None or not ducktypes.shared(parsed):
             raise UnsupportedType(
                 f"column {self.name!r}: {self.type!r} is no type that DuckDB and Spark share",
                 remedy="docs/reference/types.md lists those that are",
             )
+
+
+def expression(text: str) -> exp.Expr:
+    """An expression of DuckDB, as it is written in DDL."""
+    try:
+        return sqlglot.parse_one(text, dialect="duckdb")
+    except SqlglotError as error:
+        raise BadArgument(f"{text!r} is no expression", remedy="write it as in SQL") from error
 
 
 def parse_columns(text: str) -> tuple[Declared, ...]:
@@ -221,7 +234,7 @@ def _column(column: Column | OutputColumn | Declared) -> exp.ColumnDef:
     if not _nullable(column):
         rules.append(exp.ColumnConstraint(kind=exp.NotNullColumnConstraint()))
     if isinstance(column, Declared) and column.default is not None:
-        value: exp.Expression = exp.maybe_parse(column.default, dialect="duckdb")
+        value = expression(column.default)
         rules.append(exp.ColumnConstraint(kind=exp.DefaultColumnConstraint(this=value)))
     type_ = duck_type(column) if isinstance(column, Column) else column.type
     return exp.ColumnDef(
@@ -241,5 +254,5 @@ def _nullable(column: Column | OutputColumn | Declared) -> bool:
 
 
 def _partitioned(schema: str, name: str, partition_by: Sequence[str]) -> str:
-    keys = ", ".join(exp.maybe_parse(key, dialect="duckdb").sql("duckdb") for key in partition_by)
+    keys = ", ".join(expression(key).sql("duckdb") for key in partition_by)
     return f"ALTER TABLE {_table(schema, name).sql('duckdb')} SET PARTITIONED BY ({keys})"

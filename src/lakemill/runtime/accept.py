@@ -55,6 +55,7 @@ class Acceptor:
         self._changed = threading.Condition()
         self._closed = False
         self._look_at, self._forget_at = 0.0, time.monotonic() + FORGET
+        self._forgetting = threading.Thread()
         self._thread = threading.Thread(target=self._run, name="accept", daemon=True)
         self._thread.start()
 
@@ -138,11 +139,16 @@ class Acceptor:
             return
         with suppress(LakemillError):  # what is wrong with the bus, the next publish will tell
             self.gate.look(self._bus.backlog())
-            if now > self._forget_at:
-                self._forget_at = now + FORGET
-                self._bus.forget()
+        if now > self._forget_at and not self._forgetting.is_alive():
+            self._forget_at = now + FORGET
+            self._forgetting = threading.Thread(target=self._forget, name="forget", daemon=True)
+            self._forgetting.start()
         after = time.monotonic()
         self._look_at = after + max(LOOK, 10 * (after - now))  # a long backlog takes long to count
+
+    def _forget(self) -> None:
+        with suppress(LakemillError):  # the next time will do
+            self._bus.forget()
 
 
 def _tell(future: Future[Accepted], outcome: Outcome) -> None:

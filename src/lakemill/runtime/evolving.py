@@ -59,7 +59,7 @@ def without_nulls(codec: Codec, records: Iterable[bytes | Raw], *, enveloped: bo
         try:
             whole = _raws.decode(record)
             fields = _raws.decode(whole["payload"]) if enveloped else whole
-        except (msgspec.MsgspecError, KeyError):
+        except (msgspec.MsgspecError, KeyError, RecursionError):
             found.append(record)
             continue
         kept = {name: value for name, value in fields.items() if name in known or bytes(value) != b"null"}
@@ -76,5 +76,5 @@ def _payloads(records: Iterable[bytes | Raw], enveloped: bool) -> Iterable[dict[
                     yield _object.decode(envelope.payload)
             else:
                 yield _object.decode(record)
-        except (msgspec.MsgspecError, ValueError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             continue

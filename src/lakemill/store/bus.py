@@ -30,6 +30,7 @@ ATTEMPTS = 3
 SETTLE_SECONDS = 30.0
 FORGET = 50_000
 """Keys that one statement removes."""
+_FORGETTING = 0x6C616B652D666F72  # any constant will do, as long as nobody else in this database uses it
 _IDLE = "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '20s'"
 """A process that is paused while it has the head must not stop all others."""
 
@@ -150,12 +151,19 @@ class PostgresBus:
         return Backlog(*self._ask("backlog"))
 
     def forget(self) -> None:
-        conn = self._connection()
-        for query in ("forget_records", "forget_requests"):
-            while conn.execute(QUERIES[query].compose(), {"most": FORGET}).rowcount == FORGET:
-                pass
-        conn.execute(QUERIES["forget_commits"].compose())
-        conn.execute(QUERIES["forget_letters"].compose())
+        """One process does it at a time, by a connection of its own."""
+        try:
+            with self.connect() as conn:
+                row = conn.execute(QUERIES["forgetting"].compose(), {"lock": _FORGETTING}).fetchone()
+                if row is None or not row[0]:
+                    return
+                for query in ("forget_records", "forget_requests"):
+                    while conn.execute(QUERIES[query].compose(), {"most": FORGET}).rowcount == FORGET:
+                        pass
+                conn.execute(QUERIES["forget_commits"].compose())
+                conn.execute(QUERIES["forget_letters"].compose())
+        except LOST as error:
+            raise unavailable(error) from error
 
     def _ask(self, query: str) -> Any:
         for attempt in (1, 2):
@@ -204,14 +212,14 @@ def _values(taken: Sequence[Taken]) -> dict[str, Any]:
             numbers = [n for n in one.lines if n in of.keys]
             records += [(of.table_id, of.keys[n], one.token, of.digests[n]) for n in numbers]
         records += [(of.table_id, bad.key, one.token, bad.digest) for bad in one.letters if bad.key is not None]
-    texts = [b"\n".join(one.request.lines[n] for n in one.lines).decode() for one in bodies]
+    raw = [b"\n".join(one.request.lines[n] for n in one.lines) for one in bodies]
     return {
         "tokens": [one.token for one in bodies],
         "tables": [one.request.table_id for one in bodies],
         "columns": [one.request.columns for one in bodies],
         "records": [len(one.lines) for one in bodies],
-        "bytes": [len(text) for text in texts],
-        "bodies": texts,
+        "bytes": [len(body) for body in raw],
+        "bodies": [body.decode() for body in raw],
         "request_tables": [one.request.table_id for one in keyed],
         "request_keys": [one.request.key for one in keyed],
         "request_tokens": [one.token for one in keyed],

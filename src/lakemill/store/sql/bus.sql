@@ -80,6 +80,10 @@ SELECT count(*), coalesce(sum(b.records), 0)::bigint, coalesce(sum(b.bytes), 0):
        coalesce(extract(epoch FROM clock_timestamp() - min(b.accepted_at)), 0)::float8
 FROM lakemill.ingest_tables t JOIN lakemill.bus b ON b.table_id = t.table_id AND b.token > t.cursor;
 
+-- name: forgetting
+-- whether it is our turn to forget, until the connection ends
+SELECT pg_try_advisory_lock(%(lock)s);
+
 -- name: forget_records
 -- keys of records whose window is over, at most so many
 DELETE FROM lakemill.record_keys WHERE ctid = ANY(ARRAY(
