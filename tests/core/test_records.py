@@ -291,3 +291,30 @@ def test_bodies_that_are_none(body: bytes, place: str | None) -> None:
 def test_lines() -> None:
     assert read_lines(b'{"a":1}\r\n\n  \n{"a":2}') == [b'{"a":1}\r', b'{"a":2}']
     assert canonical(b'{"b": 1.10, "a": [1]}') == b'{"a":[1],"b":"1.10"}'
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.decimals().map(str),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "n", "a.b", "key", "value"]), inner)
+    ),
+    max_leaves=6,
+)
+EVERY = [Column(n, name, name) for n, name in enumerate([*SCALARS, "float32", "float64", "blob"], 1)] + COLUMNS[1:4]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    payload=st.dictionaries(st.sampled_from([column.name for column in EVERY]), ANY, max_size=4),
+    drops=st.booleans(),
+    raw=st.binary(max_size=10),
+)
+def test_whatever_comes_is_accepted_or_explained(payload: dict[str, Any], drops: bool, raw: bytes) -> None:
+    records = Records(EVERY, drop_unknown=drops)
+    sent = [json.dumps(payload).encode(), raw, b'{"id":1e99999999999999999999}', b"[" * 5000, b"9" * 5000]
+    checked = records.check([*sent, json.dumps({"payload": payload}).encode()], enveloped=False, digest=True)
+    assert len(checked.lines) + len(checked.bad) == len(sent) + 1
+    assert all(str(bad).startswith("records[") for bad in checked.bad)
+    for line in checked.lines:
+        assert set(json.loads(line)) == {"o", "p"}
+        assert b"\n" not in line

@@ -13,7 +13,7 @@ from typing import Protocol
 from uuid import UUID
 
 from lakemill.core.records import Bad
-from lakemill.errors import BadArgument, IdempotencyConflict, LakemillError, NoIngestTable
+from lakemill.errors import BadArgument, DefinitionChanged, IdempotencyConflict, LakemillError, NoIngestTable
 
 TableKey = tuple[int, str]
 ONCE = "a letter can be replayed once; send a new request instead"
@@ -34,6 +34,8 @@ class Request:
     letters: Sequence[Bad] = ()
     key: str | None = None
     digest: bytes = b""
+    table_key: tuple[str, ...] = ()
+    """What the table's key was when the records were checked."""
     replays: int | None = None
     """The dead letter that it is a replay of."""
 
@@ -125,18 +127,21 @@ class Decided:
 def decide(
     requests: Sequence[Request],
     head: int,
-    tables: Iterable[int],
+    tables: Mapping[int, tuple[str, ...]],
     known_requests: Mapping[TableKey, Seen],
     known_records: Mapping[TableKey, Seen],
     waiting_letters: Iterable[int] = (),
 ) -> Decided:
-    """In order: tokens from ``head`` on for those with anything new; originals for those that were there before."""
-    live, waiting = set(tables), set(waiting_letters)
+    """In order: tokens from ``head`` on for those with anything new; originals for those that were there before.
+
+    ``tables`` are those that take requests, with their keys.
+    """
+    waiting = set(waiting_letters)
     asked, records = dict(known_requests), dict(known_records)
     done = Decided(head=head)
     for request in requests:
         try:
-            done.outcomes.append(_one(request, done, live, waiting, asked, records))
+            done.outcomes.append(_one(request, done, tables, waiting, asked, records))
         except LakemillError as error:
             done.outcomes.append(error)
     return done
@@ -145,13 +150,15 @@ def decide(
 def _one(
     request: Request,
     done: Decided,
-    live: set[int],
+    tables: Mapping[int, tuple[str, ...]],
     waiting: set[int],
     asked: dict[TableKey, Seen],
     records: dict[TableKey, Seen],
 ) -> Accepted:
-    if request.table_id not in live:
+    if request.table_id not in tables:
         raise NoIngestTable("the table was dropped")
+    if request.table_key != tables[request.table_id]:
+        raise DefinitionChanged("the table has another key by now")
     if request.replays is not None and request.replays not in waiting:
         raise BadArgument(f"letter {request.replays} was replayed or dropped already", remedy=ONCE)
     if request.key is not None and (before := asked.get((request.table_id, request.key))) is not None:

@@ -24,7 +24,7 @@ from lakemill.store.db import LOST, Connection, Executor, reason, unavailable
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("bus")
-REQUESTS = "lakemill_requests"
+ACCEPTED = "lakemill_accepted"
 """What is told: there are requests that nobody has yet."""
 ATTEMPTS = 3
 SETTLE_SECONDS = 30.0
@@ -101,7 +101,7 @@ class PostgresBus:
     def _decide(self, conn: Connection, requests: Sequence[Request]) -> Decided:
         tables = sorted({request.table_id for request in requests})
         replays = sorted({request.replays for request in requests if request.replays is not None})
-        live = [row[0] for row in conn.execute(QUERIES["ensure_tables"].compose(), {"tables": tables})]
+        live = {row[0]: tuple(row[1]) for row in conn.execute(QUERIES["ensure_tables"].compose(), {"tables": tables})}
         waiting = []
         if replays:
             waiting = [row[0] for row in conn.execute(QUERIES["waiting_letters"].compose(), {"letters": replays})]
@@ -118,7 +118,7 @@ class PostgresBus:
         return decide(requests, row[0], live, asked, records, waiting)
 
     def _write(self, conn: Connection, done: Decided, commit_id: uuid.UUID) -> None:
-        values = _values(done.taken) | {"commit_id": commit_id, "channel": REQUESTS}
+        values = _values(done.taken) | {"commit_id": commit_id, "channel": ACCEPTED}
         tokens = {one.token for one in done.taken if one.lines or one.letters}
         values |= {"head": done.head, "before": done.head - len(tokens)}
         if conn.execute(QUERIES["write"].compose(), values).fetchone() is None:

@@ -1,8 +1,8 @@
 -- The accepting side of the bus: requests get their tokens, keys are remembered, letters written.
 
 -- name: ensure_tables
--- those of these tables that take requests; none of them can be dropped before we commit
-SELECT table_id FROM lakemill.ingest_tables WHERE table_id = ANY(%(tables)s::bigint[]) ORDER BY table_id FOR KEY SHARE;
+-- those of these tables that take requests, with their keys; neither can change before we commit
+SELECT table_id, key FROM lakemill.ingest_tables WHERE table_id = ANY(%(tables)s::bigint[]) ORDER BY table_id FOR KEY SHARE;
 
 -- name: waiting_letters
 -- those of these letters that nobody replayed or dropped; nobody will before we commit
