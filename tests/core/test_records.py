@@ -231,6 +231,12 @@ def test_a_bad_record_does_not_spoil_its_neighbours() -> None:
     assert [(bad.position, bad.body) for bad in checked.bad] == [(1, lines[1]), (2, lines[2])]
 
 
+def test_a_key_that_nobody_can_keep_is_no_key() -> None:
+    sent = json.dumps({"payload": {"v": 1}, "idempotency_key": "a\0b"}).encode()
+    (bad,) = one("int32").check([sent], enveloped=True).bad
+    assert (bad.place, bad.key) == ("records[0].idempotency_key", None)
+
+
 def test_operations_need_a_key_and_deletes_only_that() -> None:
     columns = [Column(1, "id", "int64"), Column(2, "n", "int32", nulls_allowed=False)]
     send = [b'{"op":"delete","payload":{"id":1,"n":"whatever"}}', b'{"op":"upsert","payload":{"id":1,"n":2}}']
@@ -263,6 +269,9 @@ def test_neither_spaces_nor_the_order_of_keys_make_it_another_request(type_: str
         for body in (b'{"a":1,"b":' + inner + b"}", b' {"b": ' + other + b', "a":1 }', b'{"a":2,"b":' + inner + b"}")
     )
     assert one_ == two != three
+    keyed = Records([Column(1, "a", "int32"), Column(2, "b", type_)], ["a"])
+    insert, upsert = (keyed.check([b'{"a":1}'], enveloped=False, op=op, digest=True) for op in ("insert", "upsert"))
+    assert insert.digest != upsert.digest
 
 
 def test_dropping_unknown_fields_is_a_choice() -> None:
