@@ -138,6 +138,11 @@ def test_dead_letter_keeps_the_bad_aside(ingest: Ingest, table: MakeTable) -> No
     assert answer.faults == ("records[1].payload.id: expected a BIGINT, got 'x'",)
     (letter,) = store.letters(ingest.lake.conn, table_id=orders.table_id)
     assert (letter.token, letter.position, letter.place) == (number(ingest, answer), 1, "records[1].payload.id")
+    ingest.lake.conn.execute(  # the line at the same place, should it not become a row
+        "INSERT INTO lakemill.dead_letters (table_id, token, position, body, code, reason, state)"
+        " VALUES (%s, %s, 1, '', '', '', 'dropped')",
+        (orders.table_id, letter.token),
+    )
     assert json.loads(letter.body) == {"payload": BAD, "idempotency_key": "bad key"}
     assert ingest.ingest(orders.name, rows({"id": 1}, (BAD, "bad key"), {"id": 2}, key="k")).token == answer.token
     once = ingest.ingest(orders.name, rows((BAD, "bad key")))

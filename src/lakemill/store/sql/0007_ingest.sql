@@ -72,7 +72,8 @@ CREATE TABLE lakemill.dead_letters (
   letter_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   table_id  bigint NOT NULL REFERENCES lakemill.ingest_tables ON DELETE CASCADE,
   token     bigint NOT NULL,                          -- of the request that brought it
-  position  int NOT NULL,                             -- of the record in its request, from 0
+  refused   boolean NOT NULL DEFAULT false,           -- when the request was accepted; else when it should have become a row
+  position  int NOT NULL,                             -- of the record, from 0: in the request as it was sent, or in the bus
   body      text NOT NULL,                            -- as it came
   code      text NOT NULL,
   reason    text NOT NULL,
@@ -80,7 +81,7 @@ CREATE TABLE lakemill.dead_letters (
   died_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
   state     text NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'replayed', 'dropped')),
   replayed  bigint,                                   -- the token of its replay
-  UNIQUE (table_id, token, position)
+  UNIQUE (table_id, token, refused, position)
 );
 CREATE INDEX dead_letters_state ON lakemill.dead_letters (table_id, state, died_at);
 COMMENT ON TABLE lakemill.dead_letters IS 'Records that could not become rows, each with its reason; they count as passed.';

@@ -52,8 +52,8 @@ of_records AS (
   ON CONFLICT (table_id, key) DO UPDATE SET token = excluded.token, digest = excluded.digest,
     accepted_at = excluded.accepted_at WHERE %(looked_up)s RETURNING 1),
 letters AS (
-  INSERT INTO lakemill.dead_letters (table_id, token, position, body, code, reason, place)
-  SELECT * FROM unnest(%(letter_tables)b::bigint[], %(letter_tokens)b::bigint[], %(letter_positions)b::int[],
+  INSERT INTO lakemill.dead_letters (refused, table_id, token, position, body, code, reason, place)
+  SELECT true, * FROM unnest(%(letter_tables)b::bigint[], %(letter_tokens)b::bigint[], %(letter_positions)b::int[],
                        %(letter_bodies)b::text[], %(letter_codes)b::text[], %(letter_reasons)b::text[],
                        %(letter_places)b::text[])),
 replayed AS (
