@@ -6,7 +6,7 @@ from typing import Any
 
 from lakemill.core.bus import Accepted, Request, Seen, decide
 from lakemill.core.records import Bad
-from lakemill.errors import BadArgument, DefinitionChanged, IdempotencyConflict, NoIngestTable
+from lakemill.errors import BadArgument, BadRecords, DefinitionChanged, IdempotencyConflict, NoIngestTable
 
 T = 1
 
@@ -58,6 +58,16 @@ def test_keys_of_records() -> None:
 def test_letters_have_keys_too() -> None:
     assert judged(asked("a", bad=(LETTER,)), asked("b", bad=(LETTER,))) == [(11, 1, 0, 1), (12, 1, 1, 0)]
     assert judged(asked(bad=(LETTER,))) == [(11, 0, 0, 1)]
+
+
+def test_what_no_longer_fits_is_known_by_its_bytes() -> None:
+    before = Request(T, "v", [], [], key="k", digest=b"m" * 16 + b"sent")
+    known = {(T, "k"): Seen(3, before.digest, Accepted(3, 1))}
+    changed = Request(T, "w", [], [], key="k", digest=b"n" * 16 + b"sent", refused=BadRecords("does not fit"))
+    assert judged(changed, known_requests=known) == [(3, 1, 0, 0)]
+    assert judged(changed) == [BadRecords]
+    other = Request(T, "w", [], [], key="k", digest=b"n" * 16 + b"other")
+    assert judged(other, known_requests=known) == [IdempotencyConflict]
 
 
 def test_what_is_gone() -> None:

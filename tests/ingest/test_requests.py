@@ -195,6 +195,20 @@ def test_evolving_at_the_same_time_is_safe(ingest: Ingest, table: MakeTable, sha
     assert sorted(row["same"] for row in waiting(ingest, orders)) == [0, 1, 2, 3]
 
 
+def test_a_repetition_is_known_although_the_table_changed(ingest: Ingest, table: MakeTable) -> None:
+    orders = table()
+    sent = rows({"id": 1, "note": "x"}, key="k")
+    first = ingest.ingest(orders.name, sent)
+    ingest_tables.alter(ingest.lake, orders.name, [DropColumn("note"), Rename("price", "amount")])
+    ingest.codecs.forget(orders.name)
+    again = ingest.ingest(orders.name, sent)
+    assert (again.token, again.repeated) == (first.token, True)
+    with pytest.raises(BadRecords):
+        ingest.ingest(orders.name, rows({"id": 1, "note": "x"}, key="another"))
+    with pytest.raises(IdempotencyConflict):
+        ingest.ingest(orders.name, rows({"id": 1, "note": "y"}, key="k"))
+
+
 def test_new_columns_are_known_at_once(ingest: Ingest, table: MakeTable) -> None:
     orders = table()
     ingest.ingest(orders.name, rows({"id": 1}))

@@ -206,18 +206,19 @@ def router(ingest: Callable[[], Ingest], *, needs: Needs = lambda role: ()) -> A
     @made.patch("/tables/{table}", dependencies=list(needs("table_admin")))
     def alter(table: TableName, body: TablePatch) -> TableAnswer:
         """Change columns, as one snapshot, and what is accepted."""
+        name = parse_name(table)
         with ingest().codecs.turn() as lake:
-            return TableAnswer.of(
-                ingest_tables.alter(
-                    lake,
-                    parse_name(table),
-                    body.alterations(),
-                    key=body.key,
-                    policy=None if body.policy is None else Policy(body.policy),
-                    dedupe=body.dedupe,
-                    retention=body.retention,
-                )
+            changed = ingest_tables.alter(
+                lake,
+                name,
+                body.alterations(),
+                key=body.key,
+                policy=None if body.policy is None else Policy(body.policy),
+                dedupe=body.dedupe,
+                retention=body.retention,
             )
+        ingest().codecs.forget(name)
+        return TableAnswer.of(changed)
 
     @made.delete("/tables/{table}", status_code=204, dependencies=list(needs("table_admin")))
     def drop(

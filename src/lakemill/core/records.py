@@ -25,7 +25,7 @@ from lakemill.errors import BadBody
 Op = Literal["insert", "upsert", "delete"]
 LETTERS: Mapping[str, str] = {"insert": "i", "upsert": "u", "delete": "d"}
 LONGEST_KEY = 256
-_DIGEST = 16
+DIGEST = 16
 
 Key = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
 
@@ -122,8 +122,8 @@ def canonical(raw: bytes | Raw) -> bytes:
         return bytes(raw)
 
 
-def digest_of(*parts: bytes) -> bytes:
-    made = blake2b(digest_size=_DIGEST)
+def digest_of(*parts: bytes | Raw) -> bytes:
+    made = blake2b(digest_size=DIGEST)
     for part in parts:
         made.update(part)
     return made.digest()

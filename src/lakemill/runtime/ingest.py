@@ -23,7 +23,7 @@ from msgspec import Raw
 from lakemill.core.bus import ONCE, Accepted, Bus, Head, Request
 from lakemill.core.names import QualifiedName
 from lakemill.core.receipts import read_token, write_token
-from lakemill.core.records import Checked, Op
+from lakemill.core.records import Checked, Op, digest_of
 from lakemill.core.schema import Column
 from lakemill.errors import BadArgument, BadRecords, DefinitionChanged, NoIngestTable, RequestTooLarge
 from lakemill.runtime.accept import Acceptor
@@ -118,9 +118,13 @@ class Ingest:
             return self._accept(name, given)
 
     def _accept(self, name: QualifiedName, given: Given, replays: int | None = None) -> Told:
-        codec, checked = self._fit(name, given)
+        codec, checked, refused = self._fit(name, given)
         if checked.bad and replays is not None:
-            raise self._refused(codec, checked)
+            refused = refused or self._refused(codec, checked)
+        if refused is not None and given.key is None:
+            raise refused
+        # one that does not fit is asked about all the same: it may have been accepted when it did
+        sent = digest_of(*_records(codec, given)) if given.key is not None else b""
         request = Request(
             codec.ingest.table_id,
             codec.records.version,
@@ -130,15 +134,17 @@ class Ingest:
             checked.digests,
             checked.bad,
             given.key,
-            checked.digest,
+            checked.digest + sent,
             codec.ingest.key,
             replays,
+            refused,
         )
         accepted = self.acceptor.accept(request)
         faults = () if accepted.repeated else self._faults(request.letters)
         return Told(name, request.table_id, accepted, faults)
 
-    def _fit(self, name: QualifiedName, given: Given) -> tuple[Codec, Checked]:
+    def _fit(self, name: QualifiedName, given: Given) -> tuple[Codec, Checked, BadRecords | None]:
+        """The records as far as they fit; and why they are refused, where the policy does."""
         codec = self.codecs.get(name)
         checked = self._check(codec, given)
         if checked.bad and (fresh := self.codecs.get(name, fresh=True)) is not codec:
@@ -149,8 +155,8 @@ class Ingest:
             given = replace(given, records=without_nulls(codec, records, enveloped=given.enveloped), arrow=None)
             checked = self._check(codec, given)
         if checked.bad and codec.ingest.policy is not Policy.DEAD_LETTER:
-            raise self._refused(codec, checked)
-        return codec, checked
+            return codec, checked, self._refused(codec, checked)
+        return codec, checked, None
 
     def _check(self, codec: Codec, given: Given) -> Checked:
         return codec.records.check(
