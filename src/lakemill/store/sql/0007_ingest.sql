@@ -40,7 +40,7 @@ COMMENT ON TABLE lakemill.bus IS 'One row a request; never updated. Rows that ar
 -- keys refer to no table: the check would cost more than the key; who drops a table removes them
 CREATE TABLE lakemill.request_keys (
   table_id    bigint NOT NULL,
-  key         text NOT NULL,
+  key         text COLLATE "C" NOT NULL,
   token       bigint NOT NULL,
   digest      bytea NOT NULL,                         -- of what was asked: the same key with another body is refused
   answer      jsonb NOT NULL,                         -- the counts, which a retry is told again
@@ -52,7 +52,7 @@ COMMENT ON TABLE lakemill.request_keys IS 'Idempotency keys of whole requests.';
 
 CREATE TABLE lakemill.record_keys (
   table_id    bigint NOT NULL,
-  key         text NOT NULL,
+  key         text COLLATE "C" NOT NULL,
   token       bigint NOT NULL,
   digest      bytea NOT NULL,
   accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
