@@ -84,7 +84,11 @@ class Ingest:
         self.codecs = Codecs(self.lake)
         dsn, timeout = self.lake.dsn, settings.lake.connect_seconds
         self.bus = bus or PostgresBus(lambda: db.connect(dsn, connect_timeout=timeout))
-        self.lake_id = self.bus.head().lake_id
+        try:
+            self.lake_id = self.bus.head().lake_id
+        except BaseException:
+            self.lake.close()
+            raise
         self.acceptor = Acceptor(self.bus, settings.ingest)
 
     def __enter__(self) -> Ingest:
