@@ -31,7 +31,7 @@ from lakemill.errors import (
     UserError,
 )
 from lakemill.runtime.ingest import Ingest
-from tests.ingest.conftest import MakeTable, waiting
+from tests.accept.conftest import MakeTable, waiting
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}

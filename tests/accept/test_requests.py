@@ -37,8 +37,8 @@ from lakemill.settings import IngestSettings
 from lakemill.store import db
 from lakemill.store import ingest as store
 from lakemill.store.bus import PostgresBus
+from tests.accept.conftest import MakeTable, number, rows, waiting
 from tests.conftest import TestLake
-from tests.ingest.conftest import MakeTable, number, rows, waiting
 
 
 # ---------------------------------------------------------------- tokens and keys
