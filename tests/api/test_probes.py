@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 import time
 import urllib.error
@@ -144,3 +145,9 @@ def test_it_is_on_loopback_and_says_what_is_taken() -> None:
     assert again.stop()
     with pytest.raises(BadArgument):
         probes.serve_in_thread(probes.app(dict), host="no.such.host.invalid")
+
+
+def test_answers_do_not_wait_for_acknowledgements(serve: Serve) -> None:
+    """An answer is written in two parts: with Nagle's algorithm the second one would be 40 ms late, always."""
+    listener = serve(dict)._listener
+    assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

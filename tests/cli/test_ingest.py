@@ -11,9 +11,9 @@ import zstandard
 
 from lakemill.api.probes import serve_in_thread
 from lakemill.runtime.ingest import Ingest
+from tests.accept.test_http import framed
 from tests.cli.conftest import Lakemill
 from tests.conftest import TestLake
-from tests.ingest.test_http import framed
 
 ORDERS = "id BIGINT NOT NULL, price DECIMAL(10,2)"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lakemill.core.bus import Accepted, Request, Seen, decide
 from lakemill.core.records import Bad
-from lakemill.errors import BadArgument, IdempotencyConflict, NoIngestTable
+from lakemill.errors import BadArgument, BadRecords, DefinitionChanged, IdempotencyConflict, NoIngestTable
 
 T = 1
 
@@ -21,7 +21,7 @@ def asked(*lines: str, key: str | None = None, keys: str = "", bad: tuple[Bad, .
 
 def judged(*requests: Request, head: int = 10, **known: Any) -> list[Any]:
     """Each outcome as a tuple: token, accepted, duplicate, rejected; or the class of the error."""
-    given = {"tables": [T], "known_requests": {}, "known_records": {}} | known
+    given = {"tables": {T: ()}, "known_requests": {}, "known_records": {}} | known
     outcomes = decide(requests, head, **given).outcomes
     return [
         (one.token, one.accepted, one.duplicate, one.rejected) if isinstance(one, Accepted) else type(one)
@@ -38,7 +38,7 @@ def test_tokens_are_drawn_in_order_and_only_for_what_is_new() -> None:
 
 def test_one_that_was_there_before_is_told_what_it_was_told() -> None:
     known = {(T, "k"): Seen(3, b"a", Accepted(3, 1, 2, 4))}
-    found = decide([asked("a", key="k")], 10, [T], known, {})
+    found = decide([asked("a", key="k")], 10, {T: ()}, known, {})
     assert found.outcomes == [Accepted(3, 1, 2, 4, repeated=True)]
     assert (found.taken, found.head) == ([], 10)
     assert judged(asked("b", key="k"), known_requests=known) == [IdempotencyConflict]
@@ -60,6 +60,17 @@ def test_letters_have_keys_too() -> None:
     assert judged(asked(bad=(LETTER,))) == [(11, 0, 0, 1)]
 
 
+def test_what_no_longer_fits_is_known_by_its_bytes() -> None:
+    before = Request(T, "v", [], [], key="k", digest=b"m" * 16 + b"sent")
+    known = {(T, "k"): Seen(3, before.digest, Accepted(3, 1))}
+    changed = Request(T, "w", [], [], key="k", digest=b"n" * 16 + b"sent", refused=BadRecords("does not fit"))
+    assert judged(changed, known_requests=known) == [(3, 1, 0, 0)]
+    assert judged(changed) == [BadRecords]
+    other = Request(T, "w", [], [], key="k", digest=b"n" * 16 + b"other")
+    assert judged(other, known_requests=known) == [IdempotencyConflict]
+
+
 def test_what_is_gone() -> None:
-    assert judged(asked("a"), tables=[]) == [NoIngestTable]
+    assert judged(asked("a"), tables={}) == [NoIngestTable]
+    assert judged(asked("a"), tables={T: ("id",)}) == [DefinitionChanged]
     assert judged(asked("a", replays=5), asked("a", replays=5), waiting_letters=[5]) == [(11, 1, 0, 0), BadArgument]

@@ -231,6 +231,12 @@ def test_a_bad_record_does_not_spoil_its_neighbours() -> None:
     assert [(bad.position, bad.body) for bad in checked.bad] == [(1, lines[1]), (2, lines[2])]
 
 
+def test_a_key_that_nobody_can_keep_is_no_key() -> None:
+    sent = json.dumps({"payload": {"v": 1}, "idempotency_key": "a\0b"}).encode()
+    (bad,) = one("int32").check([sent], enveloped=True).bad
+    assert (bad.place, bad.key) == ("records[0].idempotency_key", None)
+
+
 def test_operations_need_a_key_and_deletes_only_that() -> None:
     columns = [Column(1, "id", "int64"), Column(2, "n", "int32", nulls_allowed=False)]
     send = [b'{"op":"delete","payload":{"id":1,"n":"whatever"}}', b'{"op":"upsert","payload":{"id":1,"n":2}}']
@@ -263,6 +269,9 @@ def test_neither_spaces_nor_the_order_of_keys_make_it_another_request(type_: str
         for body in (b'{"a":1,"b":' + inner + b"}", b' {"b": ' + other + b', "a":1 }', b'{"a":2,"b":' + inner + b"}")
     )
     assert one_ == two != three
+    keyed = Records([Column(1, "a", "int32"), Column(2, "b", type_)], ["a"])
+    insert, upsert = (keyed.check([b'{"a":1}'], enveloped=False, op=op, digest=True) for op in ("insert", "upsert"))
+    assert insert.digest != upsert.digest
 
 
 def test_dropping_unknown_fields_is_a_choice() -> None:
@@ -291,3 +300,31 @@ def test_bodies_that_are_none(body: bytes, place: str | None) -> None:
 def test_lines() -> None:
     assert read_lines(b'{"a":1}\r\n\n  \n{"a":2}') == [b'{"a":1}\r', b'{"a":2}']
     assert canonical(b'{"b": 1.10, "a": [1]}') == b'{"a":[1],"b":"1.10"}'
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.decimals().map(str),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "n", "a.b", "key", "value"]), inner)
+    ),
+    max_leaves=6,
+)
+EVERY = [Column(n, name, name) for n, name in enumerate([*SCALARS, "float32", "float64", "blob"], 1)] + COLUMNS[1:4]
+STRICT, GENEROUS = Records(EVERY), Records(EVERY, drop_unknown=True)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    payload=st.dictionaries(st.sampled_from([column.name for column in EVERY]), ANY, max_size=4),
+    drops=st.booleans(),
+    raw=st.binary(max_size=10),
+)
+def test_whatever_comes_is_accepted_or_explained(payload: dict[str, Any], drops: bool, raw: bytes) -> None:
+    records = STRICT if not drops else GENEROUS
+    sent = [json.dumps(payload).encode(), raw, b'{"id":1e99999999999999999999}', b"[" * 5000, b"9" * 5000]
+    checked = records.check([*sent, json.dumps({"payload": payload}).encode()], enveloped=False, digest=True)
+    assert len(checked.lines) + len(checked.bad) == len(sent) + 1
+    assert all(str(bad).startswith("records[") for bad in checked.bad)
+    for line in checked.lines:
+        assert set(json.loads(line)) == {"o", "p"}
+        assert b"\n" not in line

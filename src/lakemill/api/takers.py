@@ -134,6 +134,7 @@ def alter_table(table: TableName, body: TablePatch, caller: Who) -> TableAnswer:
                 dedupe=body.dedupe,
                 retention=body.retention,
             )
+        caller.desk.ingest.codecs.forget(name)
     return TableAnswer.of(altered)
 
 

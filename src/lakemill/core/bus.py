@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
-from lakemill.core.records import Bad
-from lakemill.errors import BadArgument, IdempotencyConflict, LakemillError, NoIngestTable
+from lakemill.core.records import DIGEST, Bad
+from lakemill.errors import BadArgument, DefinitionChanged, IdempotencyConflict, LakemillError, NoIngestTable
 
 TableKey = tuple[int, str]
 ONCE = "a letter can be replayed once; send a new request instead"
@@ -34,8 +34,13 @@ class Request:
     letters: Sequence[Bad] = ()
     key: str | None = None
     digest: bytes = b""
+    """Of what was asked, in canonical form; and of its bytes, which stay the same when the table changes."""
+    table_key: tuple[str, ...] = ()
+    """What the table's key was when the records were checked."""
     replays: int | None = None
     """The dead letter that it is a replay of."""
+    refused: LakemillError | None = None
+    """Why it can't be accepted, unless it was before."""
 
     @property
     def size(self) -> int:
@@ -125,18 +130,21 @@ class Decided:
 def decide(
     requests: Sequence[Request],
     head: int,
-    tables: Iterable[int],
+    tables: Mapping[int, tuple[str, ...]],
     known_requests: Mapping[TableKey, Seen],
     known_records: Mapping[TableKey, Seen],
     waiting_letters: Iterable[int] = (),
 ) -> Decided:
-    """In order: tokens from ``head`` on for those with anything new; originals for those that were there before."""
-    live, waiting = set(tables), set(waiting_letters)
+    """In order: tokens from ``head`` on for those with anything new; originals for those that were there before.
+
+    ``tables`` are those that take requests, with their keys.
+    """
+    waiting = set(waiting_letters)
     asked, records = dict(known_requests), dict(known_records)
     done = Decided(head=head)
     for request in requests:
         try:
-            done.outcomes.append(_one(request, done, live, waiting, asked, records))
+            done.outcomes.append(_one(request, done, tables, waiting, asked, records))
         except LakemillError as error:
             done.outcomes.append(error)
     return done
@@ -145,20 +153,24 @@ def decide(
 def _one(
     request: Request,
     done: Decided,
-    live: set[int],
+    tables: Mapping[int, tuple[str, ...]],
     waiting: set[int],
     asked: dict[TableKey, Seen],
     records: dict[TableKey, Seen],
 ) -> Accepted:
-    if request.table_id not in live:
+    if request.table_id not in tables:
         raise NoIngestTable("the table was dropped")
+    if request.table_key != tables[request.table_id]:
+        raise DefinitionChanged("the table has another key by now")
     if request.replays is not None and request.replays not in waiting:
         raise BadArgument(f"letter {request.replays} was replayed or dropped already", remedy=ONCE)
     if request.key is not None and (before := asked.get((request.table_id, request.key))) is not None:
-        if before.digest != request.digest or before.answer is None:
+        if before.answer is None or not _same(before.digest, request.digest):
             raise IdempotencyConflict(f"the key {request.key!r} was used for another request", place="Idempotency-Key")
         told = before.answer
         return Accepted(told.token, told.accepted, told.duplicate, told.rejected, repeated=True)
+    if request.refused is not None:
+        raise request.refused
     token = done.head + 1
     mine: dict[TableKey, Seen] = {}
     lines: Sequence[int] = range(len(request.lines))
@@ -196,6 +208,13 @@ def _one(
     if lines or letters or request.key is not None:
         done.taken.append(Taken(request, answer.token, lines, letters, answer))
     return answer
+
+
+def _same(one: bytes, other: bytes) -> bool:
+    """Whether two requests are the same by either half of their digests."""
+    halves = ((part[:DIGEST], part[DIGEST:]) for part in (one, other))
+    (meaning, sent), (other_meaning, other_sent) = halves
+    return meaning == other_meaning or (sent == other_sent != b"")
 
 
 def _seen(

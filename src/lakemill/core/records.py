@@ -8,7 +8,6 @@ that is the policy's (``runtime/accept``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, DecodeError, Meta, Raw, ValidationError
 
+from lakemill.core.faults import article, part_at, shown, told
 from lakemill.core.kinds import exact, hook, kind_of, struct_of
 from lakemill.core.names import fold
 from lakemill.core.schema import Column, duck_type
@@ -25,9 +25,7 @@ from lakemill.errors import BadBody
 Op = Literal["insert", "upsert", "delete"]
 LETTERS: Mapping[str, str] = {"insert": "i", "upsert": "u", "delete": "d"}
 LONGEST_KEY = 256
-_SHOWN = 60
-_PATH = re.compile(r" - at `\$(.*?)`(?= - at `\$|$)", re.DOTALL)
-_DIGEST = 16
+DIGEST = 16
 
 Key = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
 
@@ -105,7 +103,7 @@ def read_body(body: bytes) -> Body:
     try:
         return _body.decode(body)
     except ValidationError as error:
-        message, path = _told(error)
+        message, path = told(error)
         raise BadBody(message, place=path.lstrip(".") or None) from error
     except (DecodeError, ValueError, RecursionError) as error:
         raise BadBody(f"the body is not JSON: {error}") from error
@@ -124,8 +122,8 @@ def canonical(raw: bytes | Raw) -> bytes:
         return bytes(raw)
 
 
-def digest_of(*parts: bytes) -> bytes:
-    made = blake2b(digest_size=_DIGEST)
+def digest_of(*parts: bytes | Raw) -> bytes:
+    made = blake2b(digest_size=DIGEST)
     for part in parts:
         made.update(part)
     return made.digest()
@@ -211,7 +209,7 @@ class Records:
             if filled:
                 rows.append(row)
             if documents:
-                asked.append(canonical(raw))
+                asked.append(line[:8] + canonical(raw))
             done.lines.append(line)
             done.positions.append(position)
         if digest:
@@ -246,32 +244,29 @@ class Records:
         self, position: int, record: bytes | Raw, error: Exception, enveloped: bool, op: Op, key: str | None, own: bytes
     ) -> Bad:
         """The first thing that is wrong, by the table's order of columns, as precisely as it can be said."""
-        at = f"records[{position}]"
-        body = bytes(record)
-        try:
-            prefix, raw, what = (
-                (".payload", _envelope.decode(record).payload, _envelope.decode(record).op)
-                if enveloped
-                else ("", record, op)
-            )
-            found = None if isinstance(error, _Wrong) else next(self._faults(raw, what), None)
-        except (DecodeError, ValidationError, RecursionError):
-            prefix, found = "", None
-        if found is not None:
-            return Bad(position, body, at + prefix + found[0], found[1], key, own)
+        path, reason = "", f"not JSON: {error}"
         if isinstance(error, _Wrong):
-            return Bad(position, body, f"{at}.{error.path}", error.reason, key, own)
-        if isinstance(error, ValidationError):
-            message, path = _told(error)
-            return Bad(position, body, at + path, message, key, own)
-        return Bad(position, body, at, f"not JSON: {error}", key, own)
+            path, reason = f".{error.path}", error.reason
+            key = None if error.path == "idempotency_key" else key
+        else:
+            if isinstance(error, ValidationError):
+                reason, path = told(error)
+            try:
+                envelope = _envelope.decode(record) if enveloped else None
+                raw, what = (envelope.payload, envelope.op) if envelope else (record, op)
+                fault = next(self._faults(raw, what), None)
+            except (DecodeError, ValidationError, RecursionError):
+                fault = None
+            if fault is not None:
+                path, reason = (".payload" if enveloped else "") + fault[0], fault[1]
+        return Bad(position, bytes(record), f"records[{position}]{path}", reason, key, own)
 
     def _faults(self, raw: bytes | Raw, what: str) -> Iterator[tuple[str, str]]:
         """Paths within a payload, and what is wrong there."""
         try:
             given = _fields.decode(raw)
         except ValidationError:
-            yield "", f"expected an object, got {_shown(raw)}"
+            yield "", f"expected an object, got {shown(raw)}"
             return
         for name in given:
             if name not in self._places and not self.drops and what != "delete":
@@ -287,17 +282,17 @@ class Records:
                 try:
                     self._columns[column.name].decode(value)
                 except (DecodeError, ValidationError, ValueError, RecursionError) as error:
-                    message, path = _told(error)
-                    inner = _at(column, path)
+                    message, path = told(error)
+                    inner = part_at(column, path)
                     if inner is None:  # a field that a struct lacks, or something odd
                         yield f".{column.name}{path}", message
                     else:
                         why = "" if message.startswith(("Expected", "Invalid")) or not message else f" ({message})"
-                        shown = _shown(value, path)
-                        yield f".{column.name}{path}", f"expected {_article(duck_type(inner))}, got {shown}{why}"
+                        wanted = article(duck_type(inner))
+                        yield f".{column.name}{path}", f"expected {wanted}, got {shown(value, path)}{why}"
 
     def _expected(self, name: str) -> str:
-        return _article(duck_type(self.columns[self._places[name]]))
+        return article(duck_type(self.columns[self._places[name]]))
 
 
 class _Wrong(Exception):
@@ -308,63 +303,3 @@ class _Wrong(Exception):
 
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind, dec_hook=hook, float_hook=exact)
-
-
-def _article(type_: str) -> str:
-    text = type_.replace(", ", ",") if type_.startswith("DECIMAL") else type_
-    return f"{'an' if text[0] in 'AEIO' else 'a'} {text}"
-
-
-def _told(error: Exception) -> tuple[str, str]:
-    """A message of msgspec, and the path in it: `` - at `$.a[0]` ``, the innermost first where checks are nested."""
-    text = str(error)
-    paths = _PATH.findall(text)
-    return _PATH.sub("", text), "".join(reversed(paths))
-
-
-_STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
-
-
-def _at(column: Column, path: str) -> Column | None:
-    """The part of a column that a path leads to; None where it leads nowhere that we know."""
-    at = column
-    for index, name in _STEP.findall(path):
-        if index:
-            if at.type == "map":
-                continue  # an entry: its key or value follows
-            if at.type != "list":
-                return None
-            at = at.children[0]
-        elif at.type == "map" and name in ("key", "value"):
-            at = at.children[0 if name == "key" else 1]
-        else:
-            below = next((child for child in at.children if at.type == "struct" and child.name == name), None)
-            if below is None:
-                return None
-            at = below
-    return at
-
-
-def _shown(raw: bytes | Raw, path: str = "") -> str:
-    """A value for people: what stands at the path, cut where it is long."""
-    try:
-        value = _anything.decode(raw)
-        for index, name in _STEP.findall(path):
-            value = value[int(index)] if index else value[name]
-    except (DecodeError, ValueError, LookupError, TypeError):
-        value = None
-        text = bytes(raw).decode("utf-8", "replace")
-    else:
-        text = (
-            repr(value)
-            if isinstance(value, str)
-            else msgspec.json.encode(value).decode()
-            if not _plain(value)
-            else str(value)
-        )
-        text = {"None": "null", "True": "true", "False": "false"}.get(text, text)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-
-
-def _plain(value: Any) -> bool:
-    return not isinstance(value, list | dict)

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from lakemill.core.bus import Accepted, Backlog, Bus, Outcome, Request
-from lakemill.errors import Backlogged, InternalError, LakemillError, Stopped
+from lakemill.errors import Backlogged, InternalError, LakemillError, OutcomeUnknown, Stopped
 from lakemill.ingest_settings import IngestSettings
 
 LOOK = 0.25
@@ -69,7 +69,13 @@ class Acceptor:
 
     def accept(self, request: Request) -> Accepted:
         """Durable, with a token; or raises."""
-        return self.submit(request).result(PATIENCE)
+        try:
+            return self.submit(request).result(PATIENCE)
+        except TimeoutError as error:
+            raise OutcomeUnknown(
+                f"the request was not committed within {PATIENCE:.0f} s, and may still be",
+                remedy="send it again under the same key",
+            ) from error
 
     def submit(self, request: Request) -> Future[Accepted]:
         """The same for later."""

@@ -78,6 +78,10 @@ class Codecs:
             with self.turn():
                 return self._load(name, self._kept.get(name))
 
+    def forget(self, name: QualifiedName) -> None:
+        """It was altered here: the next request asks the catalog."""
+        self._kept.pop(name, None)
+
     def _load(self, name: QualifiedName, kept: _Kept | None) -> Codec:
         now, conn = time.monotonic(), self.lake.conn
         with self.lake.catalog() as catalog:

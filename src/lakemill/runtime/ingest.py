@@ -23,9 +23,9 @@ from msgspec import Raw
 from lakemill.core.bus import ONCE, Accepted, Bus, Head, Request
 from lakemill.core.names import QualifiedName
 from lakemill.core.receipts import read_token, write_token
-from lakemill.core.records import Checked, Op
+from lakemill.core.records import Checked, Op, digest_of
 from lakemill.core.schema import Column
-from lakemill.errors import BadArgument, BadRecords, NoIngestTable, RequestTooLarge
+from lakemill.errors import BadArgument, BadRecords, DefinitionChanged, NoIngestTable, RequestTooLarge
 from lakemill.runtime.accept import Acceptor
 from lakemill.runtime.bodies import Given, arrow_rows
 from lakemill.runtime.codecs import Codec, Codecs
@@ -37,8 +37,8 @@ from lakemill.store import ingest as store
 from lakemill.store.bus import PostgresBus, read_head
 from lakemill.store.ingest import Letter, Policy
 
-Wait = Callable[[int, int, float], bool]
-"""(table id, token, seconds) → whether the table has passed the token by then."""
+Wait = Callable[[QualifiedName, int, float], bool]
+"""(table, token, seconds) → whether the table has passed the token by then. Many threads ask at once."""
 _OPS: dict[str, Op] = {"i": "insert", "u": "upsert", "d": "delete"}
 
 
@@ -68,6 +68,7 @@ class Answer:
 class Told:
     """A request that is durable."""
 
+    name: QualifiedName
     table_id: int
     accepted: Accepted
     faults: tuple[str, ...] = ()
@@ -83,7 +84,11 @@ class Ingest:
         self.codecs = Codecs(self.lake)
         dsn, timeout = self.lake.dsn, settings.lake.connect_seconds
         self.bus = bus or PostgresBus(lambda: db.connect(dsn, connect_timeout=timeout))
-        self.lake_id = self.bus.head().lake_id
+        try:
+            self.lake_id = self.bus.head().lake_id
+        except BaseException:
+            self.lake.close()
+            raise
         self.acceptor = Acceptor(self.bus, settings.ingest)
 
     def __enter__(self) -> Ingest:
@@ -110,7 +115,20 @@ class Ingest:
             raise RequestTooLarge(
                 f"the request has {len(given.records):,} records, more than {self.settings.max_records:,}"
             )
-        codec, checked = self._fit(name, given)
+        try:
+            return self._accept(name, given)
+        except (NoIngestTable, DefinitionChanged):  # another table has the name by now, or it has another key
+            self.codecs.get(name, fresh=True)
+            return self._accept(name, given)
+
+    def _accept(self, name: QualifiedName, given: Given, replays: int | None = None) -> Told:
+        codec, checked, refused = self._fit(name, given)
+        if checked.bad and replays is not None:
+            refused = refused or self._refused(codec, checked)
+        if refused is not None and given.key is None:
+            raise refused
+        # one that does not fit is asked about all the same: it may have been accepted when it did
+        sent = digest_of(*_records(codec, given)) if given.key is not None else b""
         request = Request(
             codec.ingest.table_id,
             codec.records.version,
@@ -120,14 +138,17 @@ class Ingest:
             checked.digests,
             checked.bad,
             given.key,
-            checked.digest,
+            checked.digest + sent,
+            codec.ingest.key,
+            replays,
+            refused,
         )
-        return self._told(request, self.acceptor.accept(request))
+        accepted = self.acceptor.accept(request)
+        faults = () if accepted.repeated else self._faults(request.letters)
+        return Told(name, request.table_id, accepted, faults)
 
-    def _told(self, request: Request, accepted: Accepted) -> Told:
-        return Told(request.table_id, accepted, () if accepted.repeated else self._faults(request.letters))
-
-    def _fit(self, name: QualifiedName, given: Given) -> tuple[Codec, Checked]:
+    def _fit(self, name: QualifiedName, given: Given) -> tuple[Codec, Checked, BadRecords | None]:
+        """The records as far as they fit; and why they are refused, where the policy does."""
         codec = self.codecs.get(name)
         checked = self._check(codec, given)
         if checked.bad and (fresh := self.codecs.get(name, fresh=True)) is not codec:
@@ -138,8 +159,8 @@ class Ingest:
             given = replace(given, records=without_nulls(codec, records, enveloped=given.enveloped), arrow=None)
             checked = self._check(codec, given)
         if checked.bad and codec.ingest.policy is not Policy.DEAD_LETTER:
-            raise self._refused(codec, checked)
-        return codec, checked
+            return codec, checked, self._refused(codec, checked)
+        return codec, checked, None
 
     def _check(self, codec: Codec, given: Given) -> Checked:
         return codec.records.check(
@@ -169,7 +190,7 @@ class Ingest:
         rejected, watermark = accepted.rejected, None
         if wait:
             limit = self.settings.visibility_timeout.total_seconds() if timeout is None else timeout
-            if self._wait is not None and self._wait(told.table_id, accepted.token, limit):
+            if self._wait is not None and self._wait(told.name, accepted.token, limit):
                 with self.codecs.turn() as lake:
                     rejected = store.letters_of(lake.conn, told.table_id, accepted.token)
                 status = status if rejected else "visible"
@@ -215,11 +236,7 @@ class Ingest:
         name = found[0].name
         op, record = _record(letter, self.codecs.get(name).table.columns)
         given = Given([payload if payload is not None else record], op=op)
-        codec, checked = self._fit(name, given)
-        if checked.bad:
-            raise self._refused(codec, checked)
-        request = Request(letter.table_id, codec.records.version, checked.lines, checked.positions, replays=letter_id)
-        return self.answer(self._told(request, self.acceptor.accept(request)), wait=wait)
+        return self.answer(self._accept(name, given, letter_id), wait=wait)
 
 
 def _records(codec: Codec, given: Given) -> Sequence[bytes | Raw]:

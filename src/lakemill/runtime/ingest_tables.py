@@ -108,22 +108,17 @@ def alter(
             raise BadArgument(
                 f"{one.name}: a column that is added is NULL in the rows that are there", remedy="leave out NOT NULL"
             )
-    if key is not None:
-        if store.pending(lake.conn, table.table_id):
-            raise RequestsPending(f"requests for {name} were accepted under its old key", remedy="wait for them")
-        if key:
-            _require_unique(lake, name, new_key)
+    if key:
+        _checked(columns, new_key)
+        _require_unique(lake, name, key)
     if alterations:
         lake_tables.alter_table(lake.duck, name.schema, name.name, alterations)
-    changed = tuple(new_key) != table.key
-    store.change(
-        lake.conn,
-        table.table_id,
-        key=new_key if changed else None,
-        policy=policy,
-        dedupe=dedupe,
-        retention=retention,
-    )
+    with lake.conn.transaction():
+        store.lock(lake.conn, table.table_id)  # nobody accepts a request under the old key meanwhile
+        if key is not None and store.pending(lake.conn, table.table_id):
+            raise RequestsPending(f"requests for {name} were accepted under its old key", remedy="wait for them")
+        changed = new_key if tuple(new_key) != table.key else None
+        store.change(lake.conn, table.table_id, key=changed, policy=policy, dedupe=dedupe, retention=retention)
     return get(lake, name)
 
 

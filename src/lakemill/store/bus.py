@@ -24,7 +24,7 @@ from lakemill.store.db import LOST, Connection, Executor, reason, unavailable
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("bus")
-REQUESTS = "lakemill_requests"
+ACCEPTED = "lakemill_accepted"
 """What is told: there are requests that nobody has yet."""
 ATTEMPTS = 3
 SETTLE_SECONDS = 30.0
@@ -44,6 +44,8 @@ class PostgresBus:
     connect: Connect
     settle_seconds: float = SETTLE_SECONDS
     _conn: Connection | None = field(default=None, repr=False)
+    _look_up: bool = False
+    """Whether keys of records are looked up before they are written: most are new, and then it costs a third."""
 
     def close(self) -> None:
         if self._conn is not None:
@@ -63,6 +65,9 @@ class PostgresBus:
             commit_id = uuid.uuid4()
             try:
                 outcomes = self._publish(requests, commit_id)
+            except _Known:
+                self._look_up = True
+                return self.publish(requests)
             except _Lost as lost:
                 self.close()
                 if lost.decided is not None and self._happened(commit_id):
@@ -84,10 +89,11 @@ class PostgresBus:
             conn.execute("BEGIN")
             try:
                 done = self._decide(conn, requests)
-                if done.taken:
-                    self._write(conn, done, commit_id)
+                if done.taken and not self._write(conn, done, commit_id):
+                    raise _Known
                 decided = done if done.taken else None
                 conn.execute("COMMIT")
+                self._look_up = any(isinstance(one, Accepted) and one.duplicate for one in done.outcomes)
             except BaseException:
                 if not conn.closed:
                     conn.execute("ROLLBACK")
@@ -101,7 +107,7 @@ class PostgresBus:
     def _decide(self, conn: Connection, requests: Sequence[Request]) -> Decided:
         tables = sorted({request.table_id for request in requests})
         replays = sorted({request.replays for request in requests if request.replays is not None})
-        live = [row[0] for row in conn.execute(QUERIES["ensure_tables"].compose(), {"tables": tables})]
+        live = {row[0]: tuple(row[1]) for row in conn.execute(QUERIES["ensure_tables"].compose(), {"tables": tables})}
         waiting = []
         if replays:
             waiting = [row[0] for row in conn.execute(QUERIES["waiting_letters"].compose(), {"letters": replays})]
@@ -113,16 +119,19 @@ class PostgresBus:
             asked[table_id, key] = Seen(token, bytes(digest), msgspec.convert(answer | {"token": token}, Accepted))
         keys = [(request.table_id, key) for request in requests for key in request.keys.values()]
         keys += [(request.table_id, bad.key) for request in requests for bad in request.letters if bad.key is not None]
-        found = _look_up(conn, "known_records", keys)
+        found = _look_up(conn, "known_records", keys if self._look_up else ())
         records = {(table, key): Seen(token, bytes(digest)) for table, key, token, digest in found}
         return decide(requests, row[0], live, asked, records, waiting)
 
-    def _write(self, conn: Connection, done: Decided, commit_id: uuid.UUID) -> None:
-        values = _values(done.taken) | {"commit_id": commit_id, "channel": REQUESTS}
+    def _write(self, conn: Connection, done: Decided, commit_id: uuid.UUID) -> bool:
+        """False: a key of a record that nobody looked up was there before, so that what was decided is wrong."""
+        values = _values(done.taken) | {"commit_id": commit_id, "channel": ACCEPTED, "looked_up": self._look_up}
         tokens = {one.token for one in done.taken if one.lines or one.letters}
         values |= {"head": done.head, "before": done.head - len(tokens)}
-        if conn.execute(QUERIES["write"].compose(), values).fetchone() is None:
+        row = conn.execute(QUERIES["write"].compose(), values).fetchone()
+        if row is None:
             raise InternalError("the head of the bus moved although it was locked")
+        return bool(row[0] == len(values["record_keys"]))
 
     def _happened(self, commit_id: uuid.UUID) -> bool:
         """Whether a commit whose answer was lost did happen; waits for it, where it is still under way."""
@@ -183,6 +192,10 @@ def read_head(where: Executor) -> Head:
     row = where.execute(QUERIES["head"].compose()).fetchone()
     assert row is not None  # noqa: S101 - the migration made it
     return Head(*row)
+
+
+class _Known(Exception):
+    """A key was there that was taken for new."""
 
 
 class _Lost(psycopg.OperationalError):

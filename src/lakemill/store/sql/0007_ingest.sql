@@ -40,7 +40,7 @@ COMMENT ON TABLE lakemill.bus IS 'One row a request; never updated. Rows that ar
 -- keys refer to no table: the check would cost more than the key; who drops a table removes them
 CREATE TABLE lakemill.request_keys (
   table_id    bigint NOT NULL,
-  key         text NOT NULL,
+  key         text COLLATE "C" NOT NULL,
   token       bigint NOT NULL,
   digest      bytea NOT NULL,                         -- of what was asked: the same key with another body is refused
   answer      jsonb NOT NULL,                         -- the counts, which a retry is told again
@@ -52,7 +52,7 @@ COMMENT ON TABLE lakemill.request_keys IS 'Idempotency keys of whole requests.';
 
 CREATE TABLE lakemill.record_keys (
   table_id    bigint NOT NULL,
-  key         text NOT NULL,
+  key         text COLLATE "C" NOT NULL,
   token       bigint NOT NULL,
   digest      bytea NOT NULL,
   accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -72,7 +72,8 @@ CREATE TABLE lakemill.dead_letters (
   letter_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   table_id  bigint NOT NULL REFERENCES lakemill.ingest_tables ON DELETE CASCADE,
   token     bigint NOT NULL,                          -- of the request that brought it
-  position  int NOT NULL,                             -- of the record in its request, from 0
+  refused   boolean NOT NULL DEFAULT false,           -- when the request was accepted; else when it should have become a row
+  position  int NOT NULL,                             -- of the record, from 0: in the request as it was sent, or in the bus
   body      text NOT NULL,                            -- as it came
   code      text NOT NULL,
   reason    text NOT NULL,
@@ -80,7 +81,7 @@ CREATE TABLE lakemill.dead_letters (
   died_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
   state     text NOT NULL DEFAULT 'waiting' CHECK (state IN ('waiting', 'replayed', 'dropped')),
   replayed  bigint,                                   -- the token of its replay
-  UNIQUE (table_id, token, position)
+  UNIQUE (table_id, token, refused, position)
 );
 CREATE INDEX dead_letters_state ON lakemill.dead_letters (table_id, state, died_at);
 COMMENT ON TABLE lakemill.dead_letters IS 'Records that could not become rows, each with its reason; they count as passed.';

@@ -1,8 +1,8 @@
 -- The accepting side of the bus: requests get their tokens, keys are remembered, letters written.
 
 -- name: ensure_tables
--- those of these tables that take requests; none of them can be dropped before we commit
-SELECT table_id FROM lakemill.ingest_tables WHERE table_id = ANY(%(tables)s::bigint[]) ORDER BY table_id FOR KEY SHARE;
+-- those of these tables that take requests, with their keys; neither can change before we commit
+SELECT table_id, key FROM lakemill.ingest_tables WHERE table_id = ANY(%(tables)s::bigint[]) ORDER BY table_id FOR KEY SHARE;
 
 -- name: waiting_letters
 -- those of these letters that nobody replayed or dropped; nobody will before we commit
@@ -30,7 +30,7 @@ CROSS JOIN LATERAL (  -- LIMIT: one probe of the index a key, whatever the stati
 WHERE k.accepted_at > clock_timestamp() - (SELECT t.dedupe FROM lakemill.ingest_tables t WHERE t.table_id = k.table_id);
 
 -- name: write
--- everything that was accepted, in one statement; keys whose window is over may be there still
+-- all that was accepted; how many keys of records were written: one that is there is replaced only where it was looked up
 WITH moved AS (
   UPDATE lakemill.bus_head SET token = %(head)s WHERE token = %(before)s RETURNING token),
 committed AS (
@@ -50,17 +50,17 @@ of_records AS (
   SELECT * FROM unnest(%(record_tables)b::bigint[], %(record_keys)b::text[], %(record_tokens)b::bigint[],
                        %(record_digests)b::bytea[])
   ON CONFLICT (table_id, key) DO UPDATE SET token = excluded.token, digest = excluded.digest,
-    accepted_at = excluded.accepted_at),
+    accepted_at = excluded.accepted_at WHERE %(looked_up)s RETURNING 1),
 letters AS (
-  INSERT INTO lakemill.dead_letters (table_id, token, position, body, code, reason, place)
-  SELECT * FROM unnest(%(letter_tables)b::bigint[], %(letter_tokens)b::bigint[], %(letter_positions)b::int[],
+  INSERT INTO lakemill.dead_letters (refused, table_id, token, position, body, code, reason, place)
+  SELECT true, * FROM unnest(%(letter_tables)b::bigint[], %(letter_tokens)b::bigint[], %(letter_positions)b::int[],
                        %(letter_bodies)b::text[], %(letter_codes)b::text[], %(letter_reasons)b::text[],
                        %(letter_places)b::text[])),
 replayed AS (
   UPDATE lakemill.dead_letters d SET state = 'replayed', replayed = r.token
   FROM unnest(%(replayed)b::bigint[], %(replayed_tokens)b::bigint[]) r (letter_id, token)
   WHERE d.letter_id = r.letter_id)
-SELECT token, pg_notify(%(channel)s, '') FROM moved;
+SELECT (SELECT count(*) FROM of_records), pg_notify(%(channel)s, '') FROM moved;
 
 -- name: settle
 -- a commit whose answer was lost: a new row means that it never was, and now never will be

@@ -37,8 +37,8 @@ from lakemill.settings import IngestSettings
 from lakemill.store import db
 from lakemill.store import ingest as store
 from lakemill.store.bus import PostgresBus
+from tests.accept.conftest import MakeTable, number, rows, waiting
 from tests.conftest import TestLake
-from tests.ingest.conftest import MakeTable, number, rows, waiting
 
 
 # ---------------------------------------------------------------- tokens and keys
@@ -138,6 +138,11 @@ def test_dead_letter_keeps_the_bad_aside(ingest: Ingest, table: MakeTable) -> No
     assert answer.faults == ("records[1].payload.id: expected a BIGINT, got 'x'",)
     (letter,) = store.letters(ingest.lake.conn, table_id=orders.table_id)
     assert (letter.token, letter.position, letter.place) == (number(ingest, answer), 1, "records[1].payload.id")
+    ingest.lake.conn.execute(  # the line at the same place, should it not become a row
+        "INSERT INTO lakemill.dead_letters (table_id, token, position, body, code, reason, state)"
+        " VALUES (%s, %s, 1, '', '', '', 'dropped')",
+        (orders.table_id, letter.token),
+    )
     assert json.loads(letter.body) == {"payload": BAD, "idempotency_key": "bad key"}
     assert ingest.ingest(orders.name, rows({"id": 1}, (BAD, "bad key"), {"id": 2}, key="k")).token == answer.token
     once = ingest.ingest(orders.name, rows((BAD, "bad key")))
@@ -188,6 +193,20 @@ def test_evolving_at_the_same_time_is_safe(ingest: Ingest, table: MakeTable, sha
     columns = [c.name for c in ingest.lake.table(str(orders.name)).describe().columns]
     assert sorted(columns) == ["id", "own0", "own1", "own2", "own3", "same"]
     assert sorted(row["same"] for row in waiting(ingest, orders)) == [0, 1, 2, 3]
+
+
+def test_a_repetition_is_known_although_the_table_changed(ingest: Ingest, table: MakeTable) -> None:
+    orders = table()
+    sent = rows({"id": 1, "note": "x"}, key="k")
+    first = ingest.ingest(orders.name, sent)
+    ingest_tables.alter(ingest.lake, orders.name, [DropColumn("note"), Rename("price", "amount")])
+    ingest.codecs.forget(orders.name)
+    again = ingest.ingest(orders.name, sent)
+    assert (again.token, again.repeated) == (first.token, True)
+    with pytest.raises(BadRecords):
+        ingest.ingest(orders.name, rows({"id": 1, "note": "x"}, key="another"))
+    with pytest.raises(IdempotencyConflict):
+        ingest.ingest(orders.name, rows({"id": 1, "note": "y"}, key="k"))
 
 
 def test_new_columns_are_known_at_once(ingest: Ingest, table: MakeTable) -> None:
@@ -326,6 +345,14 @@ def test_altering(ingest: Ingest, table: MakeTable) -> None:
     ingest.ingest(orders.name, rows({"ident": 1, "x": "2026-01-01"}))
     with pytest.raises(RequestsPending):
         ingest_tables.alter(lake, orders.name, key=["x"])
+    lake.conn.execute("UPDATE lakemill.ingest_tables SET cursor = %s", (ingest.head().token,))
+    ingest_tables.alter(lake, orders.name, key=["x"])
+    with pytest.raises(BadRecords, match="x: missing"):  # at once, although the codec at hand knows the old key
+        ingest.ingest(orders.name, rows({"ident": 1}))
+    lake.sql(f"DROP TABLE {orders.name}")
+    lake.sql(f"CREATE TABLE {orders.name} (other INTEGER)")
+    ingest_tables.create(lake, orders.name, adopt=True)
+    assert ingest.ingest(orders.name, rows({"other": 1})).accepted == 1
 
 
 def test_dropping(ingest: Ingest, table: MakeTable) -> None:

@@ -1,6 +1,6 @@
 """A process that sends requests by several threads, repeats some of them, and says what it was told.
 
-    python -m tests.ingest.producer DSN TABLE NAME THREADS REQUESTS
+    python -m tests.accept.producer DSN TABLE NAME THREADS REQUESTS
 
 One line of JSON for each answer, as it came: key, token, accepted. With 0 requests it goes on until it is killed.
 """

@@ -19,8 +19,8 @@ from lakemill.settings import IngestSettings
 from lakemill.store import db
 from lakemill.store.bus import QUERIES, PostgresBus
 from lakemill.store.migrate import migrate
+from tests.accept.producer import request
 from tests.conftest import new_database
-from tests.ingest.producer import request
 from tests.wire import Fault, cut_wire
 
 TABLE = 7
@@ -38,7 +38,7 @@ def bus_dsn(postgres: str) -> Iterator[str]:
 
 
 def producer(dsn: str, name: str, threads: int, requests: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.ingest.producer", dsn, str(TABLE), name, str(threads), str(requests)]
+    command = [sys.executable, "-m", "tests.accept.producer", dsn, str(TABLE), name, str(threads), str(requests)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
