@@ -232,6 +232,14 @@ def test_nothing_is_left_when_it_is_closed(lake: TestLake) -> None:
         count(gateway)
 
 
+def test_who_forks_has_nothing_else_at_work(gateway: Gateway) -> None:
+    """Besides its own there is one thread that importing DuckDB leaves, which does nothing."""
+    count(gateway)
+    process = gateway._pool._nursery._process
+    assert process is not None
+    assert len(list(Path(f"/proc/{process.pid}/task").iterdir())) <= 2
+
+
 def test_executors_are_born_with_nothing(lake: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEMILL_LAKE__POSTGRES", "postgresql://me:hunter2@there/db")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")

@@ -1,8 +1,8 @@
 """Where executors come from: a small process that has imported what they need and forks one whenever it is told to.
 
 A fork takes milliseconds where a new Python takes half a second, so every query can have a process of its own. The
-nursery runs one thread and opens no DuckDB; it ends, and all its children with it, when the gateway closes the control
-socket. Started by ``gateway/pool.py`` with an environment that holds nothing.
+nursery does everything in one thread and opens no DuckDB; it ends, and all its children with it, when the gateway
+closes the control socket. Started by ``gateway/process.py`` with an environment that holds nothing.
 """
 
 from __future__ import annotations

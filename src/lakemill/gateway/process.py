@@ -27,6 +27,13 @@ from lakemill.gateway.failure import explained
 from lakemill.gateway.wire import Kind
 
 _KEPT = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
+_FEW_THREADS = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "MALLOC_ARENA_MAX": "2",
+}
+"""A process that forks should not have others at work, and libraries start some just by being imported."""
 _START_SECONDS = 60
 _ROOM = 1 << 20
 """How far an executor may be ahead of whoever reads, in bytes; the kernel may allow less."""
@@ -75,7 +82,7 @@ class Nursery:
     def _start(self) -> socket.socket:
         self._folder.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | {"MALLOC_ARENA_MAX": "2"}
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | _FEW_THREADS
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "lakemill.gateway.nursery", str(theirs.fileno())],
