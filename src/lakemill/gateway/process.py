@@ -91,7 +91,6 @@ class Nursery:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                cwd=self._folder,
                 start_new_session=True,
             )
         ours.settimeout(_START_SECONDS)
