@@ -7,11 +7,13 @@ one worker has their JVM; those marked `s3` have a group, and a JVM, of their ow
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import itertools
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,6 +29,9 @@ from lakemill.lake import duck
 from lakemill.settings import Settings
 from lakemill.store.embedded import EmbeddedPostgres
 
+LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) if sys.platform == "linux" else -1
+"""The version of the kernel's Landlock; below 3 it can't confine a query whole (``gateway/confine``)."""
+CONFINEMENT = "require" if LANDLOCK >= 3 else "try"
 SECOND_JVM = pytest.mark.xdist_group("s3")
 """For long tests that share the JVM of those on S3: the other one's tests take longer than all else together."""
 
@@ -161,7 +166,7 @@ def make_lakes(server: str, folder: Path) -> Iterator[MakeLake]:
             root = folder / f"lake{next(numbers)}"
             root.mkdir()
             (root / "lakemill.toml").write_text(f"[lake]\npostgres = {dsn!r}\n")
-            settings = Settings.load(root, {"duck.threads": 2, **(flags or {})})
+            settings = Settings.load(root, {"duck.threads": 2, "query.confinement": CONFINEMENT, **(flags or {})})
             with duck.connect(settings, dsn, create=True, inline=inline) as connection:
                 connection.execute("CALL lake.set_option('data_inlining_row_limit', ?)", [inline])
             return TestLake(settings, dsn, settings.data_path)

@@ -171,8 +171,8 @@ def test_waiting_for_visibility(
     orders = table()
     asked: list[tuple[Any, int, float]] = []
 
-    def wait(name: Any, token: int, seconds: float) -> bool:
-        asked.append((name, token, seconds))
+    def wait(table_id: int, token: int, seconds: float) -> bool:
+        asked.append((table_id, token, seconds))
         return len(asked) > 1
 
     monkeypatch.setattr(ingest, "_wait", wait)
@@ -182,7 +182,7 @@ def test_waiting_for_visibility(
     assert late.json()["watermark"].startswith("lm1-"), "never an error: how far the lake is"
     seen = http.post(f"/v1/ingest/{orders.name}", json=body)
     assert (seen.status_code, seen.json()["status"]) == (200, "visible")
-    assert [(one[0], one[2]) for one in asked] == [(orders.name, 0.25)] * 2
+    assert [(one[0], one[2]) for one in asked] == [(orders.table_id, 0.25)] * 2
     ingest.lake.conn.execute(
         "INSERT INTO lakemill.dead_letters (table_id, token, position, body, code, reason)"
         " VALUES (%s, %s, 0, '', '', '')",

@@ -27,6 +27,7 @@ from lakemill.lake.scan import scan_in
 from lakemill.lake.stamps import Stamps
 from lakemill.settings import Settings
 from lakemill.store import db
+from tests.conftest import CONFINEMENT
 from tests.fuzz.generate import generate
 from tests.fuzz.history import History, forget
 from tests.fuzz.sandbox import fetch
@@ -65,7 +66,7 @@ def test_every_state_of_a_history_is_read_as_it_was(postgres: str, tmp_path: Pat
 
 
 def judged(conn: db.Connection, history: History, config: dict[str, Any], read: Counter[str]) -> Iterator[str]:
-    settings = Settings.load(history.root, {"duck.threads": 1})
+    settings = Settings.load(history.root, {"duck.threads": 1, "query.confinement": CONFINEMENT})
     with duck.connect(settings, "", attach=False) as own:
         stamps = Stamps(own)
         for at, states in history.truth.states.items():

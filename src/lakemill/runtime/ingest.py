@@ -37,8 +37,8 @@ from lakemill.store import ingest as store
 from lakemill.store.bus import PostgresBus, read_head
 from lakemill.store.ingest import Letter, Policy
 
-Wait = Callable[[QualifiedName, int, float], bool]
-"""(table, token, seconds) → whether the table has passed the token by then. Many threads ask at once."""
+Wait = Callable[[int, int, float], bool]
+"""(table's id, token, seconds) → whether the table has passed the token by then. Many threads ask at once."""
 _OPS: dict[str, Op] = {"i": "insert", "u": "upsert", "d": "delete"}
 
 
@@ -190,7 +190,7 @@ class Ingest:
         rejected, watermark = accepted.rejected, None
         if wait:
             limit = self.settings.visibility_timeout.total_seconds() if timeout is None else timeout
-            if self._wait is not None and self._wait(told.name, accepted.token, limit):
+            if self._wait is not None and self._wait(told.table_id, accepted.token, limit):
                 with self.codecs.turn() as lake:
                     rejected = store.letters_of(lake.conn, told.table_id, accepted.token)
                 status = status if rejected else "visible"

@@ -99,7 +99,7 @@ dead AS (
   INSERT INTO lakemill.dead_letters (table_id, token, position, body, code, reason, place)
   SELECT m.table_id, d.* FROM moved m, unnest(%(tokens)s::bigint[], %(positions)s::int[], %(bodies)s::text[],
     %(codes)s::text[], %(reasons)s::text[], %(places)s::text[]) AS d
-  ON CONFLICT (table_id, token, position) DO NOTHING)
+  ON CONFLICT (table_id, token, refused, position) DO NOTHING)
 SELECT table_id FROM moved;
 
 -- name: bury
@@ -108,7 +108,7 @@ INSERT INTO lakemill.dead_letters (table_id, token, position, body, code, reason
 SELECT b.table_id, b.token, r.ordinality - 1, r.line, %(code)s, %(reason)s
 FROM lakemill.bus b CROSS JOIN LATERAL string_to_table(b.body, E'\n') WITH ORDINALITY AS r (line, ordinality)
 WHERE b.table_id = %(table_id)s AND b.token > %(after)s AND b.token <= %(upto)s
-ON CONFLICT (table_id, token, position) DO NOTHING;
+ON CONFLICT (table_id, token, refused, position) DO NOTHING;
 
 -- name: lock_head
 -- nobody accepts a request until the transaction ends; a statement of its own, so that the next one sees what was accepted
