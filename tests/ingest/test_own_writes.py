@@ -62,7 +62,9 @@ def test_a_writer_reads_its_own_writes(lake: TestLake, url: str) -> None:
         assert client.query("SELECT count(*) AS n FROM orders", own_writes=False).rows() == [{"n": 0}]
         with coordinating(lake):
             sum_ = "SELECT count(*) AS n, sum(price)::VARCHAR AS price FROM orders"
-            assert client.query(sum_, timeout=SECONDS).rows() == [{"n": 2, "price": "3.50"}]
+            seen = client.query(sum_, timeout=SECONDS)
+            assert seen.rows() == [{"n": 2, "price": "3.50"}]
+            assert seen.headers["x-visibility-token"] == receipt.token
             client.ingest("orders", [{"id": 1, "price": 10}], op="upsert")
             client.ingest("orders", [{"id": 2}], op="delete")
             assert client.query(sum_, timeout=SECONDS).rows() == [{"n": 1, "price": "10.00"}]

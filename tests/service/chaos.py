@@ -103,9 +103,8 @@ class Chaos:
             time.sleep(PAUSE)
             self.processes[worker].send_signal(signal.SIGCONT)
         else:
-            (file,) = (self.root / ".lakemill").rglob("postmaster.pid")
-            postmaster = int(file.read_text().split()[0])
-            os.kill(postmaster, signal.SIGKILL)
+            if (postmaster := self.server.status().pid) is not None:  # else somebody is just starting it
+                os.kill(postmaster, signal.SIGKILL)
             time.sleep(1)
             self.server.start()
 

@@ -30,7 +30,7 @@ from lakemill.errors import BadArgument, ConsistencyTimeout, QueryCancelled, Unk
 from lakemill.gateway.gate import Answer
 from lakemill.gateway.question import At, Question
 from lakemill.runtime import barrier
-from lakemill.store import audit
+from lakemill.store import audit, batches
 
 router = APIRouter(prefix="/v1", tags=["query"])
 WATCH = 0.25
@@ -79,11 +79,12 @@ class StatisticsModel(BaseModel):
 
 
 class QueryAnswer(BaseModel):
-    """JSON; other formats say the first four in headers: `X-Query-Id`, `X-Snapshot-Id`, `X-Snapshot-Time`."""
+    """JSON; other formats say the first four in headers: `X-Query-Id`, `X-Snapshot-Id` and so on."""
 
     query_id: UUID
     snapshot_id: int
     snapshot_time: AwareDatetime
+    visibility_token: str = Field(description="Everything that was accepted up to it is in this snapshot, or died.")
     columns: list[ColumnModel]
     rows: list[list[Any]] = Field(description="Decimals as texts, times as ISO 8601, bytes as base64.")
     statistics: StatisticsModel
@@ -158,11 +159,22 @@ class Stream:
             held.callback(self._account, entry)
             at = self._answer.snapshot
             entry.snapshot = at.id
-            about = {"query_id": UUID(self.id), "snapshot_id": at.id, "snapshot_time": at.time}
+            with caller.lake() as lake:
+                token = write_token(*batches.covered(lake.conn, at.id))
+            about = {
+                "query_id": UUID(self.id),
+                "snapshot_id": at.id,
+                "snapshot_time": at.time,
+                "visibility_token": token,
+            }
             columns = [{"name": column.name, "type": column.type} for column in self._answer.columns]
             self._writer = formats.writer(self.format, self._answer.schema, {**about, "columns": columns})
-            words = {"x-query-id": UUID(self.id), "x-snapshot-id": at.id, "x-snapshot-time": at.time.isoformat()}
-            self.headers = {key: str(value) for key, value in words.items()}
+            self.headers = {
+                "x-query-id": str(UUID(self.id)),
+                "x-snapshot-id": str(at.id),
+                "x-snapshot-time": at.time.isoformat(),
+                "x-visibility-token": token,
+            }
             self._held = held.pop_all()
 
     def _question(self) -> Question:

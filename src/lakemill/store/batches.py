@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import psycopg
 
@@ -299,6 +300,13 @@ def nack(where: Executor, held: Claim, reason: str, pause: timedelta) -> int | N
 
 
 # ---------------------------------------------------------------- how far everything is
+def covered(where: Executor, snapshot: int) -> tuple[UUID, int]:
+    """The lake, and the last token that a reader at this snapshot is sure to see."""
+    row = where.execute(QUERIES["covered"].compose(), {"snapshot": snapshot}).fetchone()
+    assert row is not None  # noqa: S101  (there is one head)
+    return row[0], row[1]
+
+
 def watermark(where: Executor) -> tuple[int, int]:
     """Every table has passed the first; the second is the last token that was given out."""
     row = where.execute(QUERIES["watermark"].compose()).fetchone()

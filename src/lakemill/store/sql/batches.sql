@@ -129,6 +129,11 @@ SET attempts = attempts + 1, not_before = clock_timestamp() + %(pause)s, reason 
   holder = NULL, expires_at = '-infinity'
 WHERE table_id = %(table_id)s AND fence = %(fence)s AND cursor = %(cursor)s RETURNING attempts;
 
+-- name: covered
+-- the lake, and the last token that a reader at a snapshot is sure to see: nothing at or below it came later
+SELECT h.lake_id, least(h.watermark, (SELECT min(b.first) - 1 FROM lakemill.batches b WHERE b.snapshot_id > %(snapshot)s))
+FROM lakemill.bus_head h;
+
 -- name: watermark
 -- the lake's, and the last token that was given out
 SELECT watermark, token FROM lakemill.bus_head;
