@@ -18,8 +18,6 @@ from tests.cli.conftest import Lakemill
 HELPS = dict(_helps())
 GROUPS = ("table", "letters", "upkeep", "keys", "tenants")
 LEAVES = [name for name in HELPS if name.removeprefix("lakemill").strip() not in ("", *GROUPS)]
-GROUPS = ("table", "letters", "upkeep")
-LEAVES = [name for name in HELPS if name not in ("lakemill", *(f"lakemill {group}" for group in GROUPS))]
 
 
 @pytest.mark.parametrize("name", LEAVES)

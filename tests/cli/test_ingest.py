@@ -78,7 +78,7 @@ def test_over_http(lakemill: Lakemill, lake: TestLake, tmp_path: Path, monkeypat
     file.write_text('[{"id": 1}, {"id": 2}, {"id": 3}]')
     with Ingest(lake.settings) as ingest:
         serving = serve_in_thread(framed(ingest))
-        words = ("ingest", "t", file, "--batch", "2", "--url", serving.url, "--key", "k", "--format", "json")
+        words = ("ingest", "t", file, "--batch", "2", "--url", serving.url, "--format", "json")
         first, second = lakemill(*words), lakemill(*words)
         file.write_text('[{"id": "x"}]')
         lakemill(*words).failed("BAD_RECORDS", 2, about="row 1.id")

@@ -257,7 +257,7 @@ A = "ALTER DYNAMIC TABLE t "
         (C + "TARGET_LAG = '5 fortnights' AS", "'5", "'fortnights' is not a unit", "'5 minutes'"),
         (C + "TARGET_LAG = '0 seconds' AS", "'0", "not between 1 second and 366 days", "'5 minutes'"),
         (C + "TARGET_LAG = '500 ms' AS", "'500", "whole seconds", "'5 minutes'"),
-        (C + "TARGET_LAG = '9999999999999 days' AS", "'9", "not between", "'5 minutes'"),
+        (C + "TARGET_LAG = '9999999999999 days' AS", "'9", "longer than", "'5 minutes'"),
         (C + "TARGET_LAG = '-1 minutes' AS", "'-1", "not a duration", "'5 minutes'"),
         (C + "TARGET_LAG = \"1 day\" AS", '"1', "TARGET_LAG: '1 day' should be in single quotes", "'5 minutes'"),
         # other properties

@@ -167,7 +167,9 @@ def test_merged_and_rewritten_files_keep_the_past(place: Place) -> None:
 
 def test_at_a_point_each_table_is_at_its_own_version(place: Place) -> None:
     place.tell("CALL lake.set_option('data_inlining_row_limit', 0)")
-    place.tell("CREATE TABLE base (id INTEGER)", "CREATE TABLE derived (id INTEGER)")
+    place.tell(
+        "CREATE TABLE base (id INTEGER)", "CREATE TABLE derived (id INTEGER)", "CREATE TABLE elsewhere (id INTEGER)"
+    )
     first = place.tell("INSERT INTO base SELECT i FROM range(5) r(i)")
     place.tell("INSERT INTO derived SELECT i FROM range(5) r(i)")
     last = place.tell("INSERT INTO base SELECT i FROM range(5, 9) r(i)", "INSERT INTO derived VALUES (7)")
@@ -175,8 +177,8 @@ def test_at_a_point_each_table_is_at_its_own_version(place: Place) -> None:
     point = {parse_name("main.base"): first, parse_name("derived"): last}
     text = "SELECT (SELECT count(*) FROM base), (SELECT count(*) FROM derived), (SELECT sum(id) FROM base)"
     assert place.ask(text, At(point=point)) == ["[5, 6, Decimal('10')]"]
-    with pytest.raises(errors.BadArgument, match=r"point does not hold main\.merged"):
-        place.ask("FROM merged", At(point=point))
+    with pytest.raises(errors.BadArgument, match=r"point does not hold main\.elsewhere"):
+        place.ask("FROM elsewhere", At(point=point))
     with pytest.raises(errors.UnknownTable):
         place.ask("FROM base", At(point={parse_name("main.nothing"): last}), visible=lambda name: False)
 

@@ -35,6 +35,7 @@ def killed(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield intake
 
 
+@pytest.mark.xdist_group("kills of a batch")  # they share a lake, one after the other
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_at_each_step(killed: Intake, step: str) -> None:
     sent = 100 * STEPS.index(step)

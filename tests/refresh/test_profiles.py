@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import lakemill
-from lakemill.cli.list_ import standing
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome
 from lakemill.errors import BadSettings, UnknownProfile
 from lakemill.runtime import progress, refresh, show
+from lakemill.runtime.facts import standing
 from lakemill.settings import Settings
 from lakemill.spark.execute import Execution
 from lakemill.spark.session import RUNTIME
