@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
@@ -17,15 +16,13 @@ from pydantic import BaseModel, Field
 from lakemill.api.caller import Who
 from lakemill.api.models import TableName
 from lakemill.api.problems import documented
+from lakemill.api.threads import WAITERS, WRITERS, threaded
 from lakemill.core.names import parse_name
 from lakemill.core.rights import Action
 from lakemill.runtime.bodies import ARROW, JSON, NDJSON, parse, too_large
 from lakemill.runtime.ingest import Answer
 
 router = APIRouter(prefix="/v1", tags=["ingest"])
-WRITERS, WAITERS = 16, 256
-"""Threads for requests, and for those that wait."""
-_limiters: dict[str, CapacityLimiter] = {}
 
 
 class IngestAnswer(BaseModel):
@@ -123,16 +120,11 @@ async def ingest(
         at_once = None if given.wait or wait_for_visibility else one.answer(told)
         return at_once, lambda: one.answer(told, wait=True, timeout=timeout)
 
-    answer, wait = await to_thread.run_sync(accept, limiter=limiter("writers", WRITERS))
+    answer, wait = await threaded(accept, WRITERS)
     if answer is None:
-        answer = await to_thread.run_sync(wait, limiter=limiter("waiters", WAITERS))
+        answer = await threaded(wait, WAITERS)
     shown = IngestAnswer.of(answer).model_dump(mode="json")
     return JSONResponse(shown, 200 if answer.visible else 202)
-
-
-def limiter(name: str, most: int) -> CapacityLimiter:
-    """Made where an event loop is."""
-    return _limiters.setdefault(name, CapacityLimiter(most))
 
 
 async def read(request: Request, most: int) -> bytes:

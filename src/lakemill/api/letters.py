@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
-from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from lakemill.api.caller import Caller, Who
-from lakemill.api.ingest import WRITERS, IngestAnswer, limiter, read
+from lakemill.api.ingest import IngestAnswer, read
 from lakemill.api.models import Before, Limit, Text
 from lakemill.api.problems import documented
+from lakemill.api.threads import WRITERS, threaded
 from lakemill.core.names import QualifiedName, parse_name
 from lakemill.core.receipts import write_token
 from lakemill.core.rights import Action
@@ -103,7 +103,7 @@ async def replay_letter(request: Request, letter_id: LetterId, caller: Who) -> I
                 _found(caller, lake, letter_id)
             return IngestAnswer.of(caller.desk.ingest.replay(letter_id, payload or None))
 
-    return await to_thread.run_sync(again, limiter=limiter("writers", WRITERS))
+    return await threaded(again, WRITERS)
 
 
 @router.delete("/{letter_id}", status_code=204, response_class=Response, responses=documented(404))

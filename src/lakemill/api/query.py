@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
 import anyio
-import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
@@ -23,6 +22,7 @@ from lakemill.api import formats
 from lakemill.api.caller import Caller, Who
 from lakemill.api.models import Sent, SnapshotId, Text, without_nul
 from lakemill.api.problems import documented
+from lakemill.api.threads import READERS, threaded
 from lakemill.core.names import parse_name
 from lakemill.core.receipts import write_token
 from lakemill.core.rights import Action, Role
@@ -223,17 +223,17 @@ class Stream:
         batches = iter(self._answer)
         try:
             yield self._writer.head()
-            while (piece := await _threaded(lambda: self._next(batches))) is not None:
+            while (piece := await threaded(lambda: self._next(batches), READERS, abandoned=True)) is not None:
                 if piece:
                     yield piece
             yield self._writer.tail(self._statistics())
         except BaseException as error:
             caught = error
             with anyio.CancelScope(shield=True):
-                await _threaded(lambda: self._end(caught))
+                await threaded(lambda: self._end(caught), READERS)
             raise
         else:
-            await _threaded(lambda: self._end(None))
+            await threaded(lambda: self._end(None), READERS)
 
     def _next(self, batches: Any) -> bytes | None:
         batch = next(batches, None)
@@ -265,20 +265,9 @@ async def _unless_gone(request: Request, stream: Stream) -> None:
         both.start_soon(watch)
         failure: Exception | None = None
         try:
-            await _threaded(stream.begin)
+            await threaded(stream.begin, READERS, abandoned=True)
         except Exception as error:  # told outside, or it would be wrapped as one of a group
             failure = error
         both.cancel_scope.cancel()
     if failure is not None:
         raise failure
-
-
-_limiter: anyio.CapacityLimiter | None = None
-THREADS = 200
-"""Queries that run or wait, of one process: more than the gateway lets in, so that it is the gateway that refuses."""
-
-
-async def _threaded(step: Any) -> Any:
-    global _limiter
-    _limiter = _limiter or anyio.CapacityLimiter(THREADS)
-    return await anyio.to_thread.run_sync(step, abandon_on_cancel=True, limiter=_limiter)
