@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lakemill.ingest_settings import IngestSettings
     from lakemill.runtime.open import Lake
-from lakemill.settings import Settings
+    from lakemill.settings import Settings
 
 LOOK = 1.0
 """Seconds between looks where nobody tells of anything."""
