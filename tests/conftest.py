@@ -32,6 +32,8 @@ from lakemill.store.embedded import EmbeddedPostgres
 LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) if sys.platform == "linux" else -1
 """The version of the kernel's Landlock; below 3 it can't confine a query whole (``gateway/confine``)."""
 CONFINEMENT = "require" if LANDLOCK >= 3 else "try"
+ONE_LAKE = ("accept", "api", "gateway")
+"""Folders where the tests of a file share a lake, which takes longer to make than most of them: one worker has it."""
 SECOND_JVM = pytest.mark.xdist_group("s3")
 """For long tests that share the JVM of those on S3: the other one's tests take longer than all else together."""
 
@@ -42,8 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if {"spark", "spark_session"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
         on_s3 = item.get_closest_marker("s3")
-        if (on_s3 or item.get_closest_marker("spark")) and not item.get_closest_marker("xdist_group"):
+        if item.get_closest_marker("xdist_group"):
+            continue
+        if on_s3 or item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("s3" if on_s3 else "spark"))
+        elif item.path.parent.name in ONE_LAKE:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=_turn)
 
 
