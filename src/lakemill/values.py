@@ -49,6 +49,7 @@ ANSWERS = frozenset(
         "spark.sql.execution.arrow.pyspark.enabled",
         "spark.sql.files.ignoreCorruptFiles",
         "spark.sql.files.ignoreMissingFiles",
+        "spark.sql.optimizer.excludedRules",
         "spark.sql.optimizer.nestedSchemaPruning.enabled",
         "spark.sql.parquet.datetimeRebaseModeInRead",
         "spark.sql.parquet.datetimeRebaseModeInWrite",
