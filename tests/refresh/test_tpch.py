@@ -14,7 +14,7 @@ from lakemill.core.ddl import parse_definition
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Outcome
 from lakemill.runtime import dynamic, refresh, verify
-from tests.conftest import make_lakes
+from tests.conftest import SECOND_JVM, make_lakes
 from tests.core.test_delta_tpch import CHANGES, TABLES
 from tests.fuzz.sandbox import extension
 
@@ -43,6 +43,7 @@ def queries() -> dict[int, str]:
         return dict(connection.execute("SELECT query_nr, query FROM tpch_queries()").fetchall())
 
 
+@SECOND_JVM
 def test_all_of_them_are_right_after_every_step(lake: lakemill.Lake) -> None:
     names = []
     for number, query in queries().items():
