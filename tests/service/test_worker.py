@@ -20,10 +20,12 @@ from lakemill.runtime.scheduler import Scheduler
 from lakemill.runtime.worker import Worker
 from lakemill.store import definitions, history, versions, work
 from lakemill.telemetry import metrics
-from tests.conftest import MakeLake
+from tests.conftest import SECOND_JVM, MakeLake
 from tests.refresh.mill import Mill
 from tests.service.conftest import running
 from tests.service.conftest import until as wait_until
+
+pytestmark = SECOND_JVM  # they wait more than they work
 
 SECONDS = 90
 QUICK = {
