@@ -13,8 +13,6 @@ RUN := $(UV) run --frozen
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta fuzz-api chaos bench-lake bench-refresh bench-service bench-ingest bench-query docs clean
-.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta fuzz-api chaos bench-lake bench-refresh bench-service bench-ingest bench-query docs clean
-.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta chaos bench-lake bench-refresh bench-service bench-ingest docs clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,13 +69,8 @@ bench-lake: | $(UV) ## scan, delta, publish and planning, side by side with plai
 bench-query: | $(UV) ## what the gateway costs beside DuckDB in process: small queries, a stream of Arrow, many at once
 	$(RUN) python -m bench.query
 
-bench-service: | $(UV) ## a look of the scheduler over 10,000 tables, refreshes a minute, from commit to derived commit
-	$(RUN) python -m bench.service
 bench-service: | $(UV) ## a look over 10,000 tables, refreshes a minute, commit to derived commit; KEYS=…: one large refresh on a cluster
 	$(RUN) python -m bench.service $(if $(KEYS),--keys $(KEYS))
-
-bench-ingest: | $(UV) ## how fast requests are accepted, and compared with INSERT
-	$(RUN) python -m bench.ingest
 
 bench-ingest: | $(UV) ## how fast requests are accepted, and compared with INSERT
 	$(RUN) python -m bench.ingest

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import itertools
+import logging
 import os
 import secrets
 import shutil
@@ -28,6 +29,7 @@ from psycopg.conninfo import make_conninfo
 from lakemill.lake import duck
 from lakemill.settings import Settings
 from lakemill.store.embedded import EmbeddedPostgres
+from lakemill.telemetry import log
 
 LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) if sys.platform == "linux" else -1
 """The version of the kernel's Landlock; below 3 it can't confine a query whole (``gateway/confine``)."""
@@ -184,6 +186,15 @@ def make_lakes(server: str, folder: Path) -> Iterator[MakeLake]:
 def lake(make_lake: MakeLake) -> TestLake:
     """A lake without inlining, as Lakemill makes them."""
     return make_lake()
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """A command that ran in this process sent its log to a stream that ends with its test."""
+    yield
+    root, ours = logging.getLogger(), logging.getLogger(log.LOGGER)
+    root.handlers[:] = [found for found in root.handlers if not isinstance(found, log.Handler)]
+    ours.setLevel(logging.NOTSET)
 
 
 # ---------------------------------------------------------------- Spark

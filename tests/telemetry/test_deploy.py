@@ -21,7 +21,8 @@ import promql_parser
 import pytest
 import yaml
 
-from lakemill.settings import ENV_PREFIX, ServiceSettings, Settings
+from lakemill.service_settings import ServiceSettings
+from lakemill.settings import ENV_PREFIX, Settings
 from lakemill.telemetry import metrics
 from lakemill.values import parse_duration
 

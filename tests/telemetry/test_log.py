@@ -6,7 +6,7 @@ import io
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -48,17 +48,13 @@ FAILED = replace(
 
 
 @pytest.fixture
-def told() -> Iterator[Callable[[log.Format, log.Level], io.StringIO]]:
-    root, ours = logging.getLogger(), logging.getLogger(log.LOGGER)
-    before = list(root.handlers), ours.level
-
+def told() -> Callable[[log.Format, log.Level], io.StringIO]:
     def configured(format_: log.Format, level: log.Level = "info") -> io.StringIO:
         stream = io.StringIO()
         log.configure(format_, level, stream)
         return stream
 
-    yield configured
-    root.handlers[:], ours.level = before
+    return configured
 
 
 def objects(stream: io.StringIO) -> list[dict[str, Any]]:

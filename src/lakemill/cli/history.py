@@ -39,8 +39,7 @@ def _tell(found: tuple[RefreshRecord, ...], output: Output, *, detailed: bool) -
     from lakemill.runtime.facts import refreshed
 
     facts = [_for_people(one, detailed) if output.format is Format.TABLE else refreshed(one) for one in found]
-    columns = list(facts[0]) if facts else ["table"]
-    output.rows(columns, [list(one.values()) for one in facts], empty="no refreshes yet")
+    output.facts(facts, empty="no refreshes yet")
 
 
 def _for_people(record: RefreshRecord, detailed: bool) -> dict[str, Any]:

@@ -92,8 +92,7 @@ def list_(context: typer.Context, format_: FormatOption = None) -> None:
     with given(context).lake() as lake:
         found = keys.list_all(lake.conn)
     facts = [_for_people(key) if output.format is Format.TABLE else _facts(key) for key in found]
-    columns = list(facts[0]) if facts else ["id"]
-    output.rows(columns, [list(one.values()) for one in facts], empty="no keys")
+    output.facts(facts, first="id", empty="no keys")
 
 
 def revoke(

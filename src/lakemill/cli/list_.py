@@ -42,7 +42,7 @@ def list_tables(lake: Lake, like: str | None, output: Output) -> None:
     found = show(lake, like)
     facts = [_for_people(shown) if output.format is Format.TABLE else standing(shown) for shown in found]
     empty = "no dynamic tables" if like is None else f"no dynamic tables are like {like}"
-    output.rows(list(facts[0]) if facts else ["table"], [list(one.values()) for one in facts], empty=empty)
+    output.facts(facts, empty=empty)
 
 
 def _for_people(shown: Shown) -> dict[str, Any]:

@@ -35,6 +35,10 @@ class Output:
         self._results: int | None = None
         """How many of one document were printed; None where each is a document of its own."""
 
+    def facts(self, facts: Sequence[Mapping[str, Any]], *, first: str = "table", empty: str = "") -> None:
+        """Rows by column, all with the same columns; ``first`` is the one that is named where there are none."""
+        self.rows(list(facts[0]) if facts else [first], [list(one.values()) for one in facts], empty=empty)
+
     def rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "") -> None:
         """A result: all rows under named columns; `empty` is said to people when there is none."""
         match self.format:

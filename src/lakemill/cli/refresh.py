@@ -66,8 +66,7 @@ def refresh(lake: Lake, names: Sequence[QualifiedName], output: Output, *, full:
         if not done:
             output.text("no dynamic tables")
     else:
-        facts = [refreshed(record) for record in done]
-        output.rows(list(facts[0]) if facts else ["table"], [list(one.values()) for one in facts])
+        output.facts([refreshed(record) for record in done])
     if failed:
         first = failed[0]
         raise failure.recorded(first.error_code, first.error_text or "it failed", str(first.name))

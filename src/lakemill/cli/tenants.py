@@ -67,8 +67,7 @@ def list_(context: typer.Context, format_: FormatOption = None) -> None:
     with given(context).lake() as lake:
         found = keys.tenants(lake.conn)
     facts = [_for_people(one) if output.format is Format.TABLE else _facts(one) for one in found]
-    columns = list(facts[0]) if facts else ["name"]
-    output.rows(columns, [list(one.values()) for one in facts], empty="no tenants")
+    output.facts(facts, first="name", empty="no tenants")
 
 
 def alter(

@@ -53,8 +53,7 @@ def _tell(found: tuple[Validation, ...], output: Output) -> None:
     elif output.format is Format.JSON and len(found) == 1:
         output.record(_facts(found[0]))
     else:
-        facts = [_facts(one) for one in found]
-        output.rows(list(facts[0]), [list(one.values()) for one in facts])
+        output.facts([_facts(one) for one in found])
 
 
 def _facts(one: Validation) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from lakemill.errors import BadArgument
 
 MAIN = "main"
+HIDDEN = "_lakemill"
+"""The lake's schema of what Lakemill keeps for itself: nobody else's."""
 _PART = r'"(?:[^"]|"")+"|[^".]+'
 _QUALIFIED = re.compile(rf"(?:({_PART})\.)?({_PART})")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from fnmatch import fnmatchcase
 
-from lakemill.core.names import QualifiedName, fold
+from lakemill.core.names import HIDDEN, QualifiedName, fold
 from lakemill.errors import BadArgument, Forbidden, LakemillError, UnknownTable
-
-HIDDEN = "_lakemill"
-"""The lake's schema of hidden states: nobody's."""
 
 
 class Role(StrEnum):

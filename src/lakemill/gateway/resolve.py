@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lakemill.core.allowed import Allowed, Named
-from lakemill.core.names import MAIN, QualifiedName, fold
+from lakemill.core.names import HIDDEN, MAIN, QualifiedName, fold
 from lakemill.core.scan import ReadPlan, Snapshot, View
 from lakemill.errors import BadArgument, QueryRefused, UnknownTable
 from lakemill.gateway.excerpt import Bounds
@@ -21,7 +21,6 @@ from lakemill.lake.scan import scan_in
 from lakemill.lake.stamps import Stamps
 from lakemill.lake.tables import GENERATION_PREFIX
 
-_OWN_SCHEMA = "_lakemill"
 _DEEPEST_VIEW = 16
 
 
@@ -125,7 +124,7 @@ class _Look:
         raise UnknownTable(f"there is no table {told}{through}", place=named.at.place())
 
     def _seen(self, name: QualifiedName) -> bool:
-        own = name.key[0] == _OWN_SCHEMA or name.key[1].startswith(GENERATION_PREFIX)
+        own = name.key[0] == HIDDEN or name.key[1].startswith(GENERATION_PREFIX)
         return not own and self._visible(name)
 
     def _version(self, name: QualifiedName, named: Named) -> int | None:

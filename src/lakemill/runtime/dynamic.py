@@ -19,7 +19,7 @@ from lakemill.core.commit import DropTable, Intent, NoConflict, Purpose, RenameT
 from lakemill.core.definition import Initialize
 from lakemill.core.graph import Graph, Warned, warnings
 from lakemill.core.lag import Version
-from lakemill.core.names import QualifiedName, fold
+from lakemill.core.names import HIDDEN, QualifiedName, fold
 from lakemill.core.partition import check_keys
 from lakemill.core.profile import require_profile
 from lakemill.core.references import tables
@@ -40,7 +40,6 @@ from lakemill.lake.listing import list_tables
 from lakemill.lake.tables import abandon_all
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
 from lakemill.runtime.declaring import declare
-from lakemill.runtime.fill import HIDDEN
 from lakemill.runtime.refresh import refresh
 from lakemill.store import db, definitions, pins, versions, work
 from lakemill.store.db import Executor

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lakemill.core.names import QualifiedName, quote
+from lakemill.core.names import HIDDEN, QualifiedName, quote
 from lakemill.core.scan import ReadPlan, TableAt
 from lakemill.lake.duck import LAKE
 from lakemill.lake.tables import Generation, abandon, abandon_all, build_generation
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakemill.runtime.open import Lake
-
-HIDDEN = "_lakemill"
-"""The schema of the lake that holds states: ours alone."""
 
 
 def state_name(dynamic_id: int, place: int) -> QualifiedName:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from lakemill.core.names import QualifiedName, fold, quote
+from lakemill.core.names import HIDDEN, QualifiedName, fold, quote
 from lakemill.core.records import Records
 from lakemill.core.scan import TableAt
 from lakemill.core.schema import Column
@@ -32,8 +32,6 @@ from lakemill.store.ingest import DEDUPE, IngestTable, Policy
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
-
-HIDDEN = "_lakemill"
 
 
 def create(

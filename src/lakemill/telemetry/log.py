@@ -176,7 +176,7 @@ def _line(text: str) -> str:
 
 
 # ---------------------------------------------------------------- where it goes
-class _Handler(logging.StreamHandler[TextIO]):
+class Handler(logging.StreamHandler[TextIO]):
     """Ours, so that a second `configure` replaces it and leaves a stranger's handlers alone."""
 
 
@@ -186,9 +186,9 @@ def configure(format: Format = "console", level: Level = "info", stream: TextIO 
     Standard output stays free: it belongs to what a command prints.
     """
     root, ours = logging.getLogger(), logging.getLogger(LOGGER)
-    handler = _Handler(stream or sys.stderr)
+    handler = Handler(stream or sys.stderr)
     handler.setFormatter(_formatter(format, coloured=format == "console" and handler.stream.isatty()))
-    for handler_ in [found for found in root.handlers if isinstance(found, _Handler)]:
+    for handler_ in [found for found in root.handlers if isinstance(found, Handler)]:
         root.removeHandler(handler_)
     root.addHandler(handler)
     ours.setLevel(level.upper())

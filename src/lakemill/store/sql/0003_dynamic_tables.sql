@@ -9,7 +9,10 @@ CREATE TABLE lakemill.dynamic_tables (
                                                     'UPSTREAM_SUSPENDED', 'UPSTREAM_FAILED', 'STALE')),
   state_reason       text,
   created_at         timestamptz NOT NULL DEFAULT clock_timestamp(),
-  state_since        timestamptz NOT NULL DEFAULT clock_timestamp()
+  state_since        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  -- when it was left behind for longer than the retention: it holds no snapshots any more, and is STALE, whatever else it
+  -- is, until it has been loaded anew; NULL: its frontier holds what its next delta starts from
+  stale_since        timestamptz
 );
 COMMENT ON TABLE lakemill.dynamic_tables IS 'One row per dynamic table: its name, its state, its table in the lake.';
 -- as in DuckDB, the case of ASCII letters does not count
@@ -137,7 +140,11 @@ CREATE TABLE lakemill.refreshes (
   spark_jobs         int,
   phases             json NOT NULL DEFAULT '{}',  -- not jsonb: the order of the phases is kept
   error_code         text,
-  error_text         text
+  error_text         text,
+  spark_profile      text,                   -- NULL: the session's own settings
+  spark_tasks        bigint,
+  spark_executors    int,
+  spilled_bytes      bigint
 );
 COMMENT ON TABLE lakemill.refreshes IS 'One row per refresh, from its start on.';
 CREATE INDEX refreshes_table ON lakemill.refreshes (dynamic_id, started_at DESC);
@@ -157,22 +164,34 @@ CREATE TABLE lakemill.refresh_sources (
 );
 COMMENT ON TABLE lakemill.refresh_sources IS 'What a refresh read of each source: its delta over (commit_a, commit_b].';
 
+CREATE TABLE lakemill.progress (
+  refresh_id uuid PRIMARY KEY REFERENCES lakemill.refreshes ON DELETE CASCADE,
+  told       text NOT NULL,
+  told_at    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE lakemill.progress IS 'How far refreshes are that take long; a row goes when its refresh ends.';
+
 -- ---------------------------------------------------------------- for SQL tools
 CREATE VIEW lakemill.dynamic_table_list AS
-SELECT d.schema_name, d.table_name, d.state, d.state_reason, d.state_since,
+SELECT d.schema_name, d.table_name, CASE WHEN d.stale_since IS NULL THEN d.state ELSE 'STALE' END AS state,
+       CASE WHEN d.stale_since IS NULL THEN d.state_reason
+            ELSE concat_ws('; ', 'its past is no longer kept, and it will be loaded anew',
+                           nullif(d.state, 'ACTIVE'), d.state_reason) END AS state_reason,
+       coalesce(d.stale_since, d.state_since) AS state_since,
        CASE WHEN n.target_lag IS NULL THEN 'DOWNSTREAM' ELSE n.target_lag::text END AS target_lag,
        n.refresh_mode, n.resolved_mode, n.mode_reason, n.scheduler, n.priority, n.comment, n.query,
        d.definition_version, d.table_id,
        v.b_hi AS data_snapshot, v.b_time AS data_time, v.t AS clock_time, v.commit_snapshot,
        r.action AS last_action, r.outcome AS last_outcome, r.reason AS last_reason,
        r.started_at AS last_started_at, r.ended_at AS last_ended_at, r.error_code AS last_error_code,
-       r.error_text AS last_error_text, d.created_at
+       r.error_text AS last_error_text, d.created_at, p.told AS progress
 FROM lakemill.dynamic_tables d
 JOIN lakemill.definitions n ON n.dynamic_id = d.dynamic_id AND n.version = d.definition_version
 LEFT JOIN lakemill.frontiers f ON f.dynamic_id = d.dynamic_id
 LEFT JOIN lakemill.versions v ON v.version_id = f.version_id
 LEFT JOIN LATERAL (SELECT * FROM lakemill.refreshes r WHERE r.dynamic_id = d.dynamic_id
-                   ORDER BY r.started_at DESC LIMIT 1) r ON true;
+                   ORDER BY r.started_at DESC LIMIT 1) r ON true
+LEFT JOIN lakemill.progress p ON p.refresh_id = r.refresh_id AND r.outcome = 'EXECUTING';
 COMMENT ON VIEW lakemill.dynamic_table_list IS 'Every dynamic table: what was declared, how it stands, its last refresh. Lag, rows and bytes: dynamic_table_status.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.schema_name IS 'Schema of the table.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.table_name IS 'Name of the table.';
@@ -201,6 +220,7 @@ COMMENT ON COLUMN lakemill.dynamic_table_list.last_ended_at IS 'When it ended.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.last_error_code IS 'Code of its error (docs/reference/errors.md).';
 COMMENT ON COLUMN lakemill.dynamic_table_list.last_error_text IS 'Its error in words.';
 COMMENT ON COLUMN lakemill.dynamic_table_list.created_at IS 'When the table was declared first.';
+COMMENT ON COLUMN lakemill.dynamic_table_list.progress IS 'How far the refresh is that runs, where it takes long.';
 
 CREATE VIEW lakemill.dynamic_table_sources AS
 SELECT d.schema_name, d.table_name, s.kind AS source_kind,
@@ -253,7 +273,8 @@ SELECT r.schema_name, r.table_name, r.trigger, r.outcome, r.action, r.reason, r.
        (SELECT coalesce(json_agg(json_build_object('schema', s.schema_name, 'table', s.table_name, 'table_id', s.table_id,
                                                    'from_commit', s.commit_a, 'to_commit', s.commit_b, 'rows', s.rows_in)
                                  ORDER BY s.position), '[]')
-        FROM lakemill.refresh_sources s WHERE s.refresh_id = r.refresh_id) AS sources
+        FROM lakemill.refresh_sources s WHERE s.refresh_id = r.refresh_id) AS sources,
+       r.spark_profile, r.spark_tasks, r.spark_executors, r.spilled_bytes
 FROM lakemill.refreshes r;
 COMMENT ON VIEW lakemill.refresh_history IS 'Every refresh: what it did, why, and what it cost. NULL where something is unknown.';
 COMMENT ON COLUMN lakemill.refresh_history.schema_name IS 'Schema of the dynamic table, as it was then.';
@@ -285,3 +306,7 @@ COMMENT ON COLUMN lakemill.refresh_history.definition_version IS 'The version of
 COMMENT ON COLUMN lakemill.refresh_history.holder IS 'The worker that ran it.';
 COMMENT ON COLUMN lakemill.refresh_history.refresh_id IS 'Its id, as in logs and snapshots.';
 COMMENT ON COLUMN lakemill.refresh_history.sources IS 'What it read of each source, as JSON: the delta over (from_commit, to_commit], or all of it where from_commit is null.';
+COMMENT ON COLUMN lakemill.refresh_history.spark_profile IS 'The profile that Spark had; NULL: settings fitted to what was read.';
+COMMENT ON COLUMN lakemill.refresh_history.spark_tasks IS 'Spark tasks that it took.';
+COMMENT ON COLUMN lakemill.refresh_history.spark_executors IS 'Executors that did them; 1 where Spark ran in the worker itself.';
+COMMENT ON COLUMN lakemill.refresh_history.spilled_bytes IS 'Bytes that did not fit into memory and were put on disk meanwhile.';

@@ -18,6 +18,7 @@ CREATE TABLE lakemill.work (
   worker     text,                                    -- NULL: nobody has it
   taken_at   timestamptz,
   expires_at timestamptz,
+  traceparent text,                                   -- the trace that asked for it, as W3C writes it; NULL where nobody traces
   UNIQUE (kind, subject)
 );
 COMMENT ON TABLE lakemill.work IS 'What is due, and who does it. A row goes when it is done.';
