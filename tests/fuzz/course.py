@@ -31,6 +31,9 @@ def write_history(seed: int, server: str, root: Path) -> History:
 def prepare(it: Machine) -> None:
     """One or two tables, some of them partitioned, with first rows."""
     it.history.truth.states[it.box.head()] = {}
+    late = it.history.inline_rows > 0 and it.rng.random() < 0.4
+    if late:
+        inline(it, it.writers[0], 0)
     for name in ("t", "o")[: it.rng.choice((1, 2, 2, 2))]:
         it.numbers[name] = Numbers()
         it.given[name] = []
@@ -38,6 +41,13 @@ def prepare(it: Machine) -> None:
         if it.rng.random() < 0.3:
             single(it, it.writers[0], lambda name=name: statements.partition(it.models[name], it.rng, it.numbers[name]))  # type: ignore[misc]
         single(it, it.writers[0], lambda name=name: statements.insert(it.models[name], it.rng, it.numbers[name]))  # type: ignore[misc]
+    if late:
+        inline(it, it.writers[0], it.history.inline_rows)
+
+
+def inline(it: Machine, writer: Writer, rows: int) -> None:
+    """Small writes go into the catalog from now on, or no longer; tables that are there are not asked."""
+    it.upkeep(writer, "inlining", f"CALL lake.set_option('data_inlining_row_limit', {rows})")
 
 
 def step(it: Machine) -> None:
@@ -141,7 +151,9 @@ def maintain(it: Machine, writer: Writer) -> None:
     table = it.models[it.rng.choice(list(it.models))].sql_name
     one = it.rng.random() < 0.5
     others = any(other.open for other in it.writers)
-    match it.rng.choice(("flush", "flush", "merge", "merge", "merge", "expire", "cleanup", "rewrite")):
+    match it.rng.choice(("flush", "flush", "merge", "merge", "merge", "expire", "cleanup", "rewrite", "inlining")):
+        case "inlining" if it.history.inline_rows:
+            inline(it, writer, it.rng.choice((0, it.history.inline_rows)))
         case "flush" if not others:  # it drops tables that an open transaction locks; one thread would wait for itself
             it.upkeep(
                 writer,

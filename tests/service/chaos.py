@@ -1,8 +1,9 @@
 """``python -m tests.service.chaos --kills N --seed S``: the service under kills, judged by DuckDB when it has settled.
 
 A scheduler and two workers, each a process, keep a graph of six tables fresh while stock DuckDB writes. One after the
-other a process is killed (−9), a worker is paused past its claim and goes on, PostgreSQL is killed. Afterwards nobody
-is harmed: every table becomes fresh, equals its query, and no refresh is left half done.
+other a process is killed (−9), a worker is paused past its claim and goes on, PostgreSQL is killed; each time while a
+refresh runs, and after others have succeeded. Afterwards nobody is harmed: every table becomes fresh, equals its query,
+and no refresh is left half done.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -48,6 +50,13 @@ threads = 1
 PAUSE = 10.0
 """Seconds: longer than a claim lives."""
 SETTLED = 240.0
+WORK = 40.0
+"""Seconds for which work is awaited: two workers that were just killed have two JVMs to start."""
+_AT_WORK = """
+SELECT bool_or(outcome = 'SUCCEEDED' AND action <> 'NO_DATA' AND ended_at > %s),
+  bool_or(outcome = 'EXECUTING' AND started_at > %s)
+FROM lakemill.refreshes
+"""
 TABLES = {
     "a": ("SELECT k, count(*) AS n, sum(v) AS v FROM r GROUP BY k", "'2 seconds'"),
     "b": ("SELECT r.id, s.w FROM r JOIN s ON r.k = s.k", "'3 seconds'"),
@@ -69,6 +78,7 @@ class Chaos:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.did: Counter[str] = Counter()
         self.writes: Counter[str] = Counter()
+        self.at_work = 0
 
     # ------------------------------------------------------------ the service
     def start(self, name: str) -> None:
@@ -90,7 +100,8 @@ class Chaos:
 
     def harm(self) -> None:
         """One of the ways in which things go wrong, at a random moment."""
-        time.sleep(self.rng.uniform(0.5, 6))
+        self.await_work()
+        time.sleep(self.rng.uniform(0, 1.5))
         way = self.rng.choices(["worker", "scheduler", "pause", "postgres"], [6, 2, 2, 1])[0]
         worker = self.rng.choice(["w1", "w2"])
         self.did[way] += 1
@@ -108,6 +119,18 @@ class Chaos:
             time.sleep(1)
             self.server.start()
 
+    def await_work(self) -> None:
+        """Until a refresh has succeeded and another runs since the last harm: who is idle has nothing to lose."""
+        until, since = time.monotonic() + WORK, datetime.now(UTC)
+        while time.monotonic() < until:
+            with suppress(LakemillError, *db.LOST), closing(db.connect(self.server.start())) as conn:
+                while time.monotonic() < until:
+                    if conn.execute(_AT_WORK, [since, since]).fetchone() == (True, True):
+                        self.at_work += 1
+                        return
+                    time.sleep(0.05)
+            time.sleep(0.5)
+
     # ------------------------------------------------------------ the writer
     def write(self, stop: Event) -> None:
         number = 0
@@ -121,8 +144,8 @@ class Chaos:
                     statement = self.rng.choice(
                         [
                             f"INSERT INTO r SELECT {number * 100} + i, i % 7, i FROM range(20) t(i)",
-                            f"DELETE FROM r WHERE id % 17 = {number % 17}",
-                            f"UPDATE r SET k = (k + 1) % 7 WHERE id % 13 = {number % 13}",
+                            f"DELETE FROM r WHERE id % 170 = {number % 170}",
+                            f"UPDATE r SET k = (k + 1) % 7 WHERE id % 130 = {number % 130}",
                             f"UPDATE s SET w = w + 1 WHERE k = {number % 7}",
                         ]
                     )
@@ -136,7 +159,7 @@ class Chaos:
     # ------------------------------------------------------------ all of it
     def run(self, kills: int) -> None:
         with lakemill.open(self.settings) as lake:
-            lake.sql("CREATE TABLE r AS SELECT i AS id, i % 7 AS k, i AS v FROM range(200) t(i)")
+            lake.sql("CREATE TABLE r AS SELECT i AS id, i % 7 AS k, i AS v FROM range(5000) t(i)")
             lake.sql("CREATE TABLE s AS SELECT i AS k, i * 2 AS w FROM range(7) t(i)")
             for name, (query, lag) in TABLES.items():
                 lake.create(f"CREATE DYNAMIC TABLE {name} TARGET_LAG = {lag} INITIALIZE = ON_SCHEDULE AS {query}")
@@ -192,7 +215,8 @@ class Chaos:
             ).fetchall()
             internal = [row for row in outcomes if row[1] == "INTERNAL_ERROR"]
             assert not internal, self.logs()
-            print(f"{dict(self.did)}; writes {dict(self.writes)}; refreshes {outcomes}", flush=True)
+            harmed = f"{dict(self.did)}, {self.at_work} of them while a refresh ran"
+            print(f"{harmed}; writes {dict(self.writes)}; refreshes {outcomes}", flush=True)
 
     def logs(self) -> str:
         return "\n".join(file.read_text()[-3000:] for file in self.root.glob("*.log"))
