@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lakemill.errors import EngineLost, MissingPart
+from lakemill.errors import EngineUnreachable, MissingPart
 from lakemill.settings import Settings
 from lakemill.spark import jars, java, s3, session
 
@@ -215,7 +215,7 @@ def _executable(batches: Any) -> Any:
 def test_a_connect_server_that_is_not_there_is_told_at_once(tmp_path: Path, url: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(EngineLost, match=r"Spark Connect at 127\.0\.0\.1:"):
+        with pytest.raises(EngineUnreachable, match=r"Spark Connect at 127\.0\.0\.1:"):
             session._connect(url.format(port=taken.getsockname()[1]))
 
 

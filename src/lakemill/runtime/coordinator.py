@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from lakemill.errors import EngineLost, LakemillError
+from lakemill.errors import EngineLost, EngineUnreachable, LakemillError
 from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.materialise import materialise, warm
 from lakemill.runtime.open import open as open_lake
@@ -156,7 +156,7 @@ class Coordinator:
                     self._pass_all(lake)
             except db.LOST as error:
                 failed("ingest", db.unavailable(error))
-            except EngineLost as error:
+            except (EngineLost, EngineUnreachable) as error:
                 failed("ingest", error)
                 self._lost.set()
             except Exception as error:  # whatever it is, the next batch is tried

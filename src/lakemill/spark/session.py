@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 
-from lakemill.errors import BadSettings, EngineLost, MissingPart
+from lakemill.errors import BadSettings, EngineLost, EngineUnreachable, MissingPart
 from lakemill.settings import Settings
 from lakemill.spark import jars, java, s3
 
@@ -285,15 +285,20 @@ def _launch(settings: Settings) -> SparkSession:
         conf["spark.jars"] = ",".join(part for part in (conf.get("spark.jars"), *map(str, files)) if part)
     for key, value in conf.items():
         builder = builder.config(key, value)
+    cause: Exception | None = None
     try:
         with _uninterrupted(), warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
             )  # Connect sets everything a second time, and warns about what only a launch can
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
+        if _alive(session):
+            return session
+        reason = "its master does not answer"  # then it gives up, and leaves a session that is stopped
     except Exception as error:  # py4j's, gRPC's and PySpark's errors have no common root
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise EngineLost(f"Spark did not start: {reason}", remedy="`lakemill doctor` checks Java and Spark") from error
+        cause = error
+    raise EngineUnreachable(f"Spark did not start: {reason}") from cause
 
 
 def _connect(url: str) -> SparkSession:
@@ -304,8 +309,13 @@ def _connect(url: str) -> SparkSession:
         socket.create_connection((place.hostname or "", place.port or 15002), timeout=CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
         cure = "check spark.remote, and that the Spark Connect server runs"
-        raise EngineLost(f"Spark Connect at {place.hostname}:{place.port or 15002}: {error}", remedy=cure) from error
-    return SparkSession.builder.remote(url).getOrCreate()
+        told = f"Spark Connect at {place.hostname}:{place.port or 15002}: {error}"
+        raise EngineUnreachable(told, remedy=cure) from error
+    try:
+        return SparkSession.builder.remote(url).getOrCreate()
+    except Exception as error:  # gRPC's, of whatever answers there
+        told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise EngineUnreachable(f"Spark Connect at {place.hostname}:{place.port or 15002}: {told}") from error
 
 
 def _adopt(session: Any) -> None:
