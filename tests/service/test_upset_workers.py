@@ -22,10 +22,11 @@ from lakemill.errors import ClaimLost, EngineLost, RefreshTimedOut, SnapshotGone
 from lakemill.runtime import refresh as refreshing
 from lakemill.runtime import upkeep
 from lakemill.runtime import worker as working
+from lakemill.runtime.asking import ask_for_refresh
 from lakemill.runtime.refresh import Refresh, refresh, refresh_at
 from lakemill.runtime.worker import Doing, Worker
 from lakemill.spark.session import Own
-from lakemill.store import db, definitions, pins, versions, work
+from lakemill.store import db, definitions, history, pins, versions, work
 from lakemill.store.definitions import DynamicTable
 from lakemill.store.history import RefreshRecord
 from lakemill.store.work import Kind
@@ -105,6 +106,28 @@ def test_a_table_that_always_takes_too_long_is_suspended(service: Service, monke
         states.append(definitions.by_id(conn, a).state)
     assert states == [*[State.PENDING_INIT] * 4, State.SUSPENDED_DUE_TO_ERRORS]
     assert definitions.by_id(conn, a).state_reason == "5 refreshes failed in a row: REFRESH_TIMED_OUT"
+
+
+def test_what_somebody_asked_for_is_remembered_as_that_and_counts_towards_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, query in {"a": "SELECT k FROM r", "b": "SELECT k FROM a"}.items():
+        service.create(name, query)
+    service.tick()
+    ask_for_refresh(service.lake, parse_name("b"))
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("whatever nobody foresaw")
+
+    monkeypatch.setattr(refreshing, "carry_out", fail)
+    monkeypatch.setattr(type(service.lake), "spark", property(lambda _: None))
+    with running(Worker(service.lake.settings, "w", 1, (Kind.REFRESH,))):
+        until(lambda: not queued(service, Kind.REFRESH))
+    conn = service.lake.conn
+    found = [history.history(conn, id_of(service, name), 10) for name in ("a", "b")]
+    told = [[(record.outcome, record.trigger) for record in records] for records in found]
+    assert told == [[(Outcome.FAILED, Trigger.MANUAL)], [(Outcome.UPSTREAM_FAILED, Trigger.MANUAL)]]
+    assert {one.failure for one in work.known(conn)} == {None}
 
 
 def test_upkeep_that_fails_is_not_done_again_at_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

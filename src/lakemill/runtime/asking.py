@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from lakemill.core.names import QualifiedName
 from lakemill.store import definitions, work
-from lakemill.store.work import Kind
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
 
 
 def ask_for_refresh(lake: Lake, name: QualifiedName) -> int:
-    """The id of the work, which may have been due already."""
+    """The id of the work, which may have been due already; then it goes first, and to the newest snapshot."""
     own = definitions.get(lake.conn, name)
     graph = definitions.graph(lake.conn)
     tables = {table.name: table for table in definitions.list_all(lake.conn)}
@@ -30,17 +29,6 @@ def ask_for_refresh(lake: Lake, name: QualifiedName) -> int:
             before = [ids[supplier] for supplier in graph.suppliers(one) if supplier in ids]
             table = tables[one]
             reason = "asked for" if one == own.name else f"{own.name} was asked for, and reads it"
-            ids[one], _ = work.add(
-                lake.conn,
-                Kind.REFRESH,
-                str(table.id),
-                reason,
-                dynamic_id=table.id,
-                after=before,
-                b=b,
-                t=t,
-                manual=True,
-                priority=table.definition.priority,
-            )
+            ids[one] = work.ask(lake.conn, table.id, reason, b, t, after=before, priority=table.definition.priority)
         work.tell(lake.conn, work.DUE)
     return ids[own.name]

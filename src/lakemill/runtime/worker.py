@@ -24,6 +24,7 @@ from lakemill.core.scan import Snapshot
 from lakemill.errors import (
     ClaimLost,
     EngineLost,
+    EngineUnreachable,
     LakemillError,
     RefreshTimedOut,
     SnapshotGone,
@@ -85,7 +86,6 @@ class Worker:
         self.slots = slots or settings.service.slots
         self.kinds = tuple(kinds)
         self._doing: dict[int, Doing] = {}
-        self._done = 0
         self._taking = Lock()
         self._pause = Event()
         """Nobody takes new work: the JVM is about to be started anew."""
@@ -162,17 +162,20 @@ class Worker:
                 one.cancel(RefreshTimedOut(f"it took longer than {most:.0f} s"))
 
     def _recycle(self) -> None:
-        """After so many refreshes, or when it has grown too large, Spark's JVM is started anew; nobody works then."""
+        """After so many refreshes, or when it has grown too large, Spark's JVM is started anew; nobody works then.
+
+        What a coordinator and the API of the same process did on it counts as well.
+        """
         service = self._settings.service
         if not self._pause.is_set():
-            often = service.recycle_jobs and self._done >= service.recycle_jobs
+            often = service.recycle_jobs and usage.done() >= service.recycle_jobs
             if not often and _jvm_memory() < service.recycle_memory:
                 return
             self._pause.set()
         with self._taking:
+            after = usage.done()
             if not self._doing and usage.recycle_when_idle():
-                log().info("Spark was started anew", after=self._done)
-                self._done = 0
+                log().info("Spark was started anew", after=after)
                 self._pause.clear()
 
     def _connect(self) -> db.Connection:
@@ -215,7 +218,6 @@ class Worker:
                     raise
                 finally:
                     del self._doing[number]
-                    self._done += 1
 
     def _take(self, number: int, lake: Lake, spark: session.Own) -> Doing | None:
         with self._taking:
@@ -241,7 +243,7 @@ class Worker:
         try:
             b = lake.snapshot(found.b)
             with tracing.carried(found.traceparent):
-                record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost)
+                record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost, _trigger(found.manual))
         except SnapshotGone as error:  # it was expired before anybody came to it: a later one is planned
             failed("refresh", error, dynamic_id=found.dynamic_id)
         with lake.conn.transaction():
@@ -259,7 +261,7 @@ class Worker:
         if record is not None:
             refreshed(record)
             metrics.observe_refresh(record)
-            if record.error_code == EngineLost.code:
+            if record.error_code in (EngineLost.code, EngineUnreachable.code):  # half a JVM may be left
                 self._pause.set()
 
     def _tend(self, lake: Lake, found: Work) -> None:
@@ -272,9 +274,13 @@ class Worker:
             raise
         except Exception as error:  # whatever it is, it is not done again at once
             failed(found.subject, error)
-            if isinstance(error, EngineLost):
+            if isinstance(error, EngineLost | EngineUnreachable):
                 self._pause.set()
         work.done(lake.conn, self.name, [found.id])
+
+
+def _trigger(manual: bool) -> Trigger:
+    return Trigger.MANUAL if manual else Trigger.SCHEDULED
 
 
 def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: int) -> None:
@@ -284,15 +290,15 @@ def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: 
         if record.action is not Action.NO_DATA and record.seconds is not None:
             work.took(lake.conn, record.dynamic_id, timedelta(seconds=record.seconds))
         return
-    if record.outcome is Outcome.FAILED:
+    if record.outcome is Outcome.FAILED and not found.manual:  # whoever asked is told, and may ask again
         error = of_code(record.error_code or "")
         failure = work.failed(lake.conn, record.dynamic_id, b.id, error)
         others = work.most_lost(lake.conn, record.dynamic_id, error.code)
         if failure is not None and suspends(failure, error, most, others):
             suspend_failing(lake, record.dynamic_id, f"{failure.count} refreshes failed in a row: {error.code}")
-    for work_id, dynamic_id in work.waiting_for(lake.conn, found.id):
+    for work_id, dynamic_id, manual in work.waiting_for(lake.conn, found.id):
         with suppress(UnknownDynamicTable):
-            recording.skipped(lake, definitions.by_id(lake.conn, dynamic_id), record, Trigger.SCHEDULED, b)
+            recording.skipped(lake, definitions.by_id(lake.conn, dynamic_id), record, _trigger(manual), b)
         work.pass_over(lake.conn, [dynamic_id])
         work.done(lake.conn, "", [work_id])
 
