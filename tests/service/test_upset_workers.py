@@ -6,12 +6,15 @@ what would ask for it is a stand-in.
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +26,7 @@ from lakemill.runtime import refresh as refreshing
 from lakemill.runtime import upkeep
 from lakemill.runtime import worker as working
 from lakemill.runtime.asking import ask_for_refresh
+from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.refresh import Refresh, refresh, refresh_at
 from lakemill.runtime.worker import Doing, Worker
 from lakemill.spark.session import Own
@@ -157,6 +161,37 @@ def test_an_engine_lost_in_upkeep_is_started_anew(service: Service, monkeypatch:
     worker = Worker(service.lake.settings, "w", 1)
     worker._tend(service.lake, found)
     assert worker._pause.is_set()
+
+
+def test_a_worker_that_was_killed_is_missed_until_another_takes_its_place(service: Service) -> None:
+    """Its work goes on at once, but somebody should look: `worker_up` is 0 as long as it is known."""
+    conn = service.lake.conn
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    name = f"{socket.gethostname()}:{gone.pid}"
+    work.add(conn, Kind.UPKEEP, "orphans", "x")
+    assert work.take(conn, name, (Kind.UPKEEP,), LONG) is not None
+    work.extend(conn, name, 1, (Kind.UPKEEP,), (), LONG)
+    free_the_dead(conn)
+    assert queued(service, Kind.UPKEEP) == [("orphans", None)]
+    assert [one.name for one in work.workers(conn)] == [name]
+    with running(Worker(service.lake.settings, "w", 1, (Kind.REFRESH,))):
+        until(lambda: [one.name for one in work.workers(conn)] == ["w"])
+
+
+def test_only_the_work_that_was_lost_is_stopped(service: Service) -> None:
+    """Its slot may be at another by the time that somebody finds out."""
+    stopped: list[str] = []
+    spark = Own("slot", _mine=cast("Any", SimpleNamespace(interruptTag=stopped.append)))
+    for subject in ("first", "second"):
+        work.add(service.lake.conn, Kind.UPKEEP, subject, "x")
+    first, second = (work.take(service.lake.conn, "w", (Kind.UPKEEP,), LONG) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    doing = Doing(first, spark)
+    spark.tag = Doing(second, spark).tag
+    doing.cancel(ClaimLost("passed to another"))
+    assert stopped == [f"lakemill-work-{first.id}"]
 
 
 def test_slots_that_are_stuck_do_not_keep_a_worker_from_its_goodbye(

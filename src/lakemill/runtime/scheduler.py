@@ -25,7 +25,8 @@ from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.store import audit, db, history, publishes, quotas, versions, work
 from lakemill.store.work import Kind
 from lakemill.telemetry import metrics, tracing
-from lakemill.telemetry.log import failed, log
+from lakemill.telemetry.failures import failed
+from lakemill.telemetry.log import log
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake

@@ -33,7 +33,7 @@ from lakemill.errors import (
     of_code,
 )
 from lakemill.runtime import recording, upkeep
-from lakemill.runtime.claiming import free, free_the_dead, holder
+from lakemill.runtime.claiming import forget_the_dead, free, free_the_dead, holder
 from lakemill.runtime.dynamic import suspend_failing
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.refresh import refresh_at
@@ -42,7 +42,8 @@ from lakemill.store import db, definitions, work
 from lakemill.store.embedded import store_dsn
 from lakemill.store.work import Kind, Work
 from lakemill.telemetry import metrics, tracing
-from lakemill.telemetry.log import failed, log, refreshed
+from lakemill.telemetry.failures import failed
+from lakemill.telemetry.log import log, refreshed
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -71,10 +72,19 @@ class Doing:
     lost: LakemillError | None = None
     """Why it must not go on."""
 
+    @property
+    def tag(self) -> str:
+        """What Spark knows its jobs by."""
+        return f"lakemill-work-{self.work.id}"
+
     def cancel(self, why: LakemillError) -> None:
         if self.lost is None:
             self.lost = why
-            self.spark.interrupt()
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Only this: its slot may have gone on to another meanwhile."""
+        self.spark.interrupt(self.tag)
 
 
 class Worker:
@@ -104,6 +114,7 @@ class Worker:
         self._stop = stop
         with suppress(LakemillError, *db.LOST), closing(self._connect()) as conn:
             work.leave(conn, self.name)  # what one of this name had, and did not end
+            forget_the_dead(conn)  # in whose place it may have been started
         threads = [
             Thread(target=self._slot, args=(n,), name=f"lakemill-slot-{n}", daemon=True) for n in range(self.slots)
         ]
@@ -157,7 +168,7 @@ class Worker:
         most = self._settings.service.refresh_timeout.total_seconds()
         for one in list(self._doing.values()):
             if one.lost is not None:
-                one.spark.interrupt()  # it may have been between two jobs
+                one.interrupt()  # it may have been between two jobs
             elif time.monotonic() - one.since > most:
                 one.cancel(RefreshTimedOut(f"it took longer than {most:.0f} s"))
 
@@ -204,7 +215,7 @@ class Worker:
                 if doing is None:
                     work.wait(heard, POLL if not self._pause.is_set() else WATCH)
                     continue
-                spark.tag = f"lakemill-work-{doing.work.id}"
+                spark.tag = doing.tag
                 try:
                     with usage.used():
                         if doing.work.kind is Kind.REFRESH:

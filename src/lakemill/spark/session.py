@@ -146,7 +146,7 @@ class Own:
 
     pool: str
     tag: str = ""
-    """Of what it does from now on, which `interrupt` stops."""
+    """Of what it does from now on, by which `interrupt` stops it."""
     _of: SparkSession | None = None
     _mine: SparkSession | None = None
     _tagged: str = ""
@@ -169,11 +169,11 @@ class Own:
             self._tagged = self.tag
         return self._mine
 
-    def interrupt(self) -> None:
-        """Stop what it is at, from another thread: its jobs fail."""
+    def interrupt(self, tag: str) -> None:
+        """Stop what it does under this tag, from another thread: its jobs fail."""
         with suppress(Exception):  # what is gone needs no stopping
-            if self._mine is not None and self._tagged:
-                self._mine.interruptTag(self._tagged)
+            if self._mine is not None:
+                self._mine.interruptTag(tag)
 
 
 def own(pool: str) -> Own:

@@ -86,8 +86,8 @@ SELECT worker, slots, kinds, started_at, seen_at, clock_timestamp() - seen_at FR
 
 -- name: depth
 -- how much is due, by kind, and for how long the oldest has waited
-SELECT kind, count(*) FILTER (WHERE worker IS NULL), coalesce(extract(epoch FROM clock_timestamp() - min(added_at) FILTER (WHERE worker IS NULL)), 0)
-FROM lakemill.work GROUP BY kind;
+SELECT kind, count(*) FILTER (WHERE free), coalesce(extract(epoch FROM clock_timestamp() - min(added_at) FILTER (WHERE free)), 0)
+FROM (SELECT kind, added_at, worker IS NULL OR expires_at <= clock_timestamp() AS free FROM lakemill.work) w GROUP BY kind;
 
 -- name: failed
 -- one more scheduled refresh failed; how many in a row now
