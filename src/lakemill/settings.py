@@ -172,8 +172,8 @@ class UpkeepSettings(Group):
         512 * 10**6, description="Size that compaction aims at, where the lake has no option of its own."
     )
     auto: Jobs = Field(
-        "compact, cleanup, orphans",
-        description="What the service does by itself: some of compact, expire, cleanup, orphans; empty: nothing.",
+        "flush, compact, cleanup, orphans",
+        description="What the service does by itself, of flush, compact, expire, cleanup, orphans; empty: nothing.",
     )
     interval: Duration = Field(timedelta(hours=1), description="How often the service looks for such work.")
     window: str = Field(

@@ -159,9 +159,9 @@ def _not_off(value: timedelta) -> timedelta:
 def parse_jobs(value: object) -> object:
     """``'compact, cleanup'``: some of the jobs of upkeep."""
     words = [word.strip() for word in str(value).split(",") if word.strip()]
-    unknown = set(words) - {"compact", "expire", "cleanup", "orphans"}
+    unknown = set(words) - {"flush", "compact", "expire", "cleanup", "orphans"}
     if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))}: not among compact, expire, cleanup, orphans")
+        raise ValueError(f"{', '.join(sorted(unknown))}: not among flush, compact, expire, cleanup, orphans")
     return ", ".join(words)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -55,7 +55,12 @@ POLL = 5.0
 WATCH = 1.0
 
 
-_JOBS = {"expire": upkeep.expire, "cleanup": upkeep.cleanup, "orphans": upkeep.orphans}
+_JOBS: Mapping[str, Callable[[Lake], upkeep.UpkeepReport]] = {
+    "flush": upkeep.flush,
+    "expire": upkeep.expire,
+    "cleanup": upkeep.cleanup,
+    "orphans": upkeep.orphans,
+}
 
 
 def default_name() -> str:
