@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import pytest
 
+import lakemill
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.scan import Snapshot
@@ -28,13 +29,15 @@ from lakemill.runtime import worker as working
 from lakemill.runtime.asking import ask_for_refresh
 from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.refresh import Refresh, refresh, refresh_at
+from lakemill.runtime.upkeep import UpkeepReport
 from lakemill.runtime.worker import Doing, Worker
 from lakemill.spark.session import Own
 from lakemill.store import db, definitions, history, pins, versions, work
 from lakemill.store.definitions import DynamicTable
 from lakemill.store.history import RefreshRecord
 from lakemill.store.work import Kind
-from tests.service.conftest import SECONDS, expire, id_of, running, until, version_of
+from tests.conftest import MakeLake
+from tests.service.conftest import QUICK, SECONDS, expire, id_of, running, until, version_of
 from tests.service.test_scheduler import LONG, Service
 
 
@@ -132,6 +135,34 @@ def test_what_somebody_asked_for_is_remembered_as_that_and_counts_towards_nothin
     told = [[(record.outcome, record.trigger) for record in records] for records in found]
     assert told == [[(Outcome.FAILED, Trigger.MANUAL)], [(Outcome.UPSTREAM_FAILED, Trigger.MANUAL)]]
     assert {one.failure for one in work.known(conn)} == {None}
+
+
+def test_a_table_is_compacted_within_its_own_window(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = {"main.r": "00:00-12:00", "main.s": "never"}
+    flags = {**QUICK, "upkeep.auto": "compact", "upkeep.small_files": 2, "upkeep.windows": windows}
+    done: list[str] = []
+    monkeypatch.setattr(upkeep, "compact", lambda _, table: done.append(table) or UpkeepReport("compact", False, ()))
+    with lakemill.open(make_lake(flags=flags).settings) as lake:
+        service = Service(lake)
+        lake.sql("CREATE TABLE other AS FROM s")
+        for table in ("r", "s", "other"):
+            lake.sql(f"INSERT INTO {table} FROM {table}")
+        service.now = service.now.replace(hour=13)
+        service.tick(0)
+        assert queued(service, Kind.UPKEEP) == [("compact main.other", None)]
+        service.now = (service.now + timedelta(days=1)).replace(hour=11)
+        service.tick(0)
+        assert queued(service, Kind.UPKEEP) == [("compact main.other", None), ("compact main.r", None)]
+
+        class Noon(datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> datetime:
+                return service.now.replace(hour=12)
+
+        monkeypatch.setattr(working, "datetime", Noon)
+        with running(Worker(lake.settings, "w", 1, (Kind.UPKEEP,))):
+            until(lambda: not queued(service, Kind.UPKEEP))
+    assert done == ["main.other"], "the other one's window was over when its turn came"
 
 
 def test_upkeep_that_fails_is_not_done_again_at_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,21 +94,21 @@ def connect_server(folder: Path, memory: str = "1g") -> Iterator[str]:
         "spark.pyspark.python": sys.executable,
     }
     words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-    words += ["--master", "local[2]", "--driver-memory", memory, "--class", _CONNECT, "spark-internal"]
+    words += ["--master", "local[2]", "--class", _CONNECT, "spark-internal"]
     log = folder / "connect.log"
-    with _running(log, "SparkSubmit", *words) as server:
+    with _running(log, "SparkSubmit", *words, memory=memory) as server:  # of a daemon, as Spark sees it
         port = _told(log, r"Spark Connect server started at: \S*:(\d+)", server)
         yield f"sc://127.0.0.1:{port}"
 
 
 @contextmanager
-def _running(log: Path, kind: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def _running(log: Path, kind: str, *words: str, memory: str = "128m") -> Iterator[subprocess.Popen[bytes]]:
     environment = {
         **os.environ,
         "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(log.parent),
-        "SPARK_DAEMON_MEMORY": "128m",
+        "SPARK_DAEMON_MEMORY": memory,
         "SPARK_DAEMON_JAVA_OPTS": QUICK,
     }
     with log.open("wb") as out:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from lakemill.core.names import QualifiedName
 from lakemill.store import definitions, work
+from lakemill.telemetry import tracing
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -29,6 +30,15 @@ def ask_for_refresh(lake: Lake, name: QualifiedName) -> int:
             before = [ids[supplier] for supplier in graph.suppliers(one) if supplier in ids]
             table = tables[one]
             reason = "asked for" if one == own.name else f"{own.name} was asked for, and reads it"
-            ids[one] = work.ask(lake.conn, table.id, reason, b, t, after=before, priority=table.definition.priority)
+            ids[one] = work.ask(
+                lake.conn,
+                table.id,
+                reason,
+                b,
+                t,
+                after=before,
+                priority=table.definition.priority,
+                traceparent=tracing.traceparent(),
+            )
         work.tell(lake.conn, work.DUE)
     return ids[own.name]

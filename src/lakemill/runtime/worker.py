@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.core.retry import suspends
 from lakemill.core.scan import Snapshot
+from lakemill.core.tending import open_at, window_of
 from lakemill.errors import (
     ClaimLost,
     EngineLost,
@@ -283,6 +284,12 @@ class Worker:
     def _tend(self, lake: Lake, found: Work) -> None:
         """One job of upkeep; what it could not do is due again at the next interval."""
         job, _, table = found.subject.partition(" ")
+        settings = lake.settings.upkeep
+        window = window_of(table, settings.windows, settings.window) if table else settings.window
+        if not open_at(window, datetime.now(UTC)):  # it was due within it, and nobody had time
+            log().info(f"{found.subject}: left for the next {window}")
+            work.done(lake.conn, self.name, [found.id])
+            return
         try:
             report = upkeep.compact(lake, table) if job == "compact" else _JOBS[job](lake)
             log().info(f"{found.subject}: {len(report.done)} done, {len(report.kept)} kept ({found.reason})")
