@@ -31,6 +31,7 @@ from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.refresh import Refresh, refresh, refresh_at
 from lakemill.runtime.upkeep import UpkeepReport
 from lakemill.runtime.worker import Doing, Worker
+from lakemill.spark import session, usage
 from lakemill.spark.session import Own
 from lakemill.store import db, definitions, history, pins, versions, work
 from lakemill.store.definitions import DynamicTable
@@ -223,6 +224,32 @@ def test_only_the_work_that_was_lost_is_stopped(service: Service) -> None:
     spark.tag = Doing(second, spark).tag
     doing.cancel(ClaimLost("passed to another"))
     assert stopped == [f"lakemill-work-{first.id}"]
+
+
+def test_one_long_refresh_does_not_hold_up_all_others_for_a_fresh_jvm(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many refreshes the JVM is to be another one, but it is not so urgent; a dead one is."""
+    recycled: list[bool] = []
+    monkeypatch.setattr(session, "recycle", lambda: recycled.append(True))
+    monkeypatch.setattr(working, "DRAIN", 0.0)
+    monkeypatch.setattr(usage, "_done", 10**6)
+    worker = Worker(service.lake.settings, "w", 1)
+    with usage.used():
+        worker._recycle()
+        assert not worker._pause.is_set()
+        worker._lose_engine()
+        worker._recycle()
+        assert worker._pause.is_set()
+    assert recycled == []
+    worker._recycle()
+    assert recycled == [True]
+    assert not worker._pause.is_set()
+    assert usage.done() == 0
+    worker._pause.set()
+    worker._recycle()
+    assert not worker._pause.is_set(), "somebody else has started it anew"
+    assert recycled == [True]
 
 
 def test_slots_that_are_stuck_do_not_keep_a_worker_from_its_goodbye(

@@ -57,3 +57,16 @@ def test_one_who_wanted_it_and_is_gone_holds_up_nobody_for_ever(
     with usage.used():
         pass
     assert recycled == []
+
+
+def test_who_is_at_work_for_long_is_known_and_one_may_begin_beside_it(recycled: list[str]) -> None:
+    assert usage.longest() == 0
+    with usage.used():
+        first = usage.longest()
+        with usage.used():
+            assert usage.longest() >= first, "the first one's"
+        assert not usage.recycle_when_idle()
+        usage.recycle_later()
+        with usage.used():
+            pass
+    assert recycled == []

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 POLL = 5.0
 """Seconds between looks for work where nobody tells of any."""
 WATCH = 1.0
+DRAIN = 60.0
+"""Seconds that all others may stand idle before the JVM is started anew, because one is still at work."""
 
 
 _JOBS: Mapping[str, Callable[[Lake], upkeep.UpkeepReport]] = {
@@ -105,6 +107,8 @@ class Worker:
         self._taking = Lock()
         self._pause = Event()
         """Nobody takes new work: the JVM is about to be started anew."""
+        self._lost = Event()
+        """It must be: it is gone."""
         self._left: set[int] = set()
         """Work that could not be handed back, because PostgreSQL did not answer."""
         self._stop = Event()
@@ -181,19 +185,30 @@ class Worker:
     def _recycle(self) -> None:
         """After so many refreshes, or when it has grown too large, Spark's JVM is started anew; nobody works then.
 
-        What a coordinator and the API of the same process did on it counts as well.
+        What a coordinator and the API of the same process did on it counts as well. One that is at work for long does
+        not hold up all others: as long as the JVM lives, that can wait.
         """
         service = self._settings.service
-        if not self._pause.is_set():
+        if not self._lost.is_set():
             often = service.recycle_jobs and usage.done() >= service.recycle_jobs
             if not often and _jvm_memory() < service.recycle_memory:
+                self._pause.clear()  # the coordinator beside us may have done it
                 return
-            self._pause.set()
+            if usage.longest() > DRAIN:
+                usage.recycle_later()
+                self._pause.clear()
+                return
+        self._pause.set()
         with self._taking:
             after = usage.done()
             if not self._doing and usage.recycle_when_idle():
                 log().info("Spark was started anew", after=after)
+                self._lost.clear()
                 self._pause.clear()
+
+    def _lose_engine(self) -> None:
+        self._lost.set()
+        self._pause.set()
 
     def _connect(self) -> db.Connection:
         return db.connect(store_dsn(self._settings))
@@ -279,7 +294,7 @@ class Worker:
             refreshed(record)
             metrics.observe_refresh(record)
             if record.error_code in (EngineLost.code, EngineUnreachable.code):  # half a JVM may be left
-                self._pause.set()
+                self._lose_engine()
 
     def _tend(self, lake: Lake, found: Work) -> None:
         """One job of upkeep; what it could not do is due again at the next interval."""
@@ -298,7 +313,7 @@ class Worker:
         except Exception as error:  # whatever it is, it is not done again at once
             failed(found.subject, error)
             if isinstance(error, EngineLost | EngineUnreachable):
-                self._pause.set()
+                self._lose_engine()
         work.done(lake.conn, self.name, [found.id])
 
 
