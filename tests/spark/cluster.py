@@ -91,7 +91,6 @@ def connect_server(folder: Path, memory: str = "1g") -> Iterator[str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": QUICK,
         "spark.ui.enabled": "false",
-        "spark.pyspark.python": sys.executable,
     }
     words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     words += ["--master", "local[2]", "--class", _CONNECT, "spark-internal"]
@@ -107,6 +106,7 @@ def _running(log: Path, kind: str, *words: str, memory: str = "128m") -> Iterato
         **os.environ,
         "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_DIRS": str(log.parent),
         "SPARK_DAEMON_MEMORY": memory,
         "SPARK_DAEMON_JAVA_OPTS": QUICK,
