@@ -219,6 +219,19 @@ def test_a_connect_server_that_is_not_there_is_told_at_once(tmp_path: Path, url:
             session._connect(url.format(port=taken.getsockname()[1]))
 
 
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("An error occurred while calling o1.x.\n: java.lang.IllegalStateException: no port\n\tat x", "no port"),
+        ("An error occurred while calling None.X.\n: … Cannot call methods on a stopped SparkContext.\n", "its master"),
+        ("\n", "RuntimeError"),
+    ],
+)
+def test_why_it_did_not_start_is_said_in_a_line(told: str, reason: str) -> None:
+    assert reason in session._reason(RuntimeError(told))
+    assert "\n" not in session._reason(RuntimeError(told))
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("after", [0.5, 1.5])
 def test_ctrl_c_twice_while_the_jvm_starts_leaves_none_behind(tmp_path: Path, after: float) -> None:

@@ -64,6 +64,7 @@ PROFILES: Mapping[str, str] = {
 }
 CONNECT_SECONDS = 10
 RECYCLE_SECONDS = 10
+NO_MASTER = "its master does not answer"
 
 _session: SparkSession | None = None
 _applied: Settings | None = None
@@ -294,10 +295,9 @@ def _launch(settings: Settings) -> SparkSession:
             session = builder.getOrCreate()
         if _alive(session):
             return session
-        reason = "its master does not answer"  # then it gives up, and leaves a session that is stopped
+        reason = NO_MASTER  # then it gives up, and leaves a session that is stopped
     except Exception as error:  # py4j's, gRPC's and PySpark's errors have no common root
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        cause = error
+        reason, cause = _reason(error), error
     raise EngineUnreachable(f"Spark did not start: {reason}") from cause
 
 
@@ -314,8 +314,15 @@ def _connect(url: str) -> SparkSession:
     try:
         return SparkSession.builder.remote(url).getOrCreate()
     except Exception as error:  # gRPC's, of whatever answers there
-        told = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise EngineUnreachable(f"Spark Connect at {place.hostname}:{place.port or 15002}: {told}") from error
+        raise EngineUnreachable(f"Spark Connect at {place.hostname}:{place.port or 15002}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says something; of a session whose master did not answer, that."""
+    if "stopped SparkContext" in str(error):  # it gave up meanwhile
+        return NO_MASTER
+    lines = [line.strip(": ") for line in str(error).splitlines() if not line.startswith("An error occurred while")]
+    return next((line for line in lines if line), type(error).__name__)
 
 
 def _adopt(session: Any) -> None:
