@@ -56,6 +56,11 @@ read AS (
     CASE WHEN dynamic_id %% 10 = 0 THEN (%(ids)s::bigint[])[1 + dynamic_id / 10 %% %(bases)s] END,
     CASE WHEN dynamic_id %% 10 <> 0 THEN dynamic_id - 1 END, '{x}'
   FROM added WHERE dynamic_id > 1),
+came AS (
+  INSERT INTO lakemill.frontier_sources (dynamic_id, table_id, columns_version, commit_snapshot)
+  SELECT dynamic_id, CASE WHEN dynamic_id %% 10 = 0 THEN (%(ids)s::bigint[])[1 + dynamic_id / 10 %% %(bases)s]
+                     ELSE 1000000 + dynamic_id - 1 END, 1, %(head)s
+  FROM added WHERE dynamic_id > 1),
 held AS (
   INSERT INTO lakemill.versions (dynamic_id, commit_snapshot, b_lo, b_hi, b_time, definition_version, table_id)
   SELECT dynamic_id, %(head)s, %(head)s, %(head)s, now(), 1, 1000000 + dynamic_id FROM added
@@ -67,7 +72,7 @@ INSERT INTO lakemill.frontiers (dynamic_id, version_id) SELECT dynamic_id, versi
 def ticks(report: Report, counts: list[int]) -> None:
     """Chains of ten tables over a hundred base tables, declared in the store alone: no look asks for their rows."""
     for count in counts:
-        with new_lake() as lake:
+        with new_lake({"upkeep.auto": ""}) as lake:
             for number in range(BASES):
                 lake.sql(f"CREATE TABLE b{number} AS SELECT 1 AS x")
             ids = [lake.table(f"b{number}").describe().id for number in range(BASES)]
@@ -75,9 +80,11 @@ def ticks(report: Report, counts: list[int]) -> None:
             values = {"count": count, "bases": BASES, "ids": ids, "head": lake.snapshot().id}
             lake.conn.execute(_TABLES, values)
             scheduler, looks = Scheduler(lake.settings), Looks(lake)
-            seconds = [_tick(scheduler, lake, looks)[0] for _ in range(TICKS)]
+            found = [_tick(scheduler, lake, looks) for _ in range(TICKS)]
+            assert not any(added for _, added in found), "nothing changed, and yet something is due"
+            seconds = statistics.median(took for took, _ in found)
             most = 1.0 if count == 10_000 else None
-            report.at_most(f"tick, {count:,} tables", "nothing changed", statistics.median(seconds), most, unit="s")
+            report.at_most(f"tick, {count:,} tables", "nothing changed", seconds, most, unit="s")
             lake.sql("INSERT INTO b7 VALUES (2)")
             one, added = _tick(scheduler, lake, looks)
             report.add(f"tick, {count:,} tables", f"a base table changed: {added} due", one, unit="s")

@@ -238,6 +238,14 @@ def test_profiles_have_names(tmp_path: Path, text: str) -> None:
     }
 
 
+def test_windows_of_schemas_and_tables(tmp_path: Path) -> None:
+    write(tmp_path, "[upkeep.windows]\nsales = '22:00-02:00'\n'sales.orders' = 'never'\nmain.t = '01:00-05:00'\n")
+    windows = {"sales": "22:00-02:00", "sales.orders": "never", "main.t": "01:00-05:00"}
+    assert Settings.load(tmp_path).upkeep.windows == windows
+    with pytest.raises(BadSettings, match="'at night' of sales is no window"):
+        Settings.load(tmp_path, {"upkeep.windows": {"sales": "at night"}})
+
+
 def test_profiles_in_the_environment_are_json(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEMILL_SPARK__PROFILES", json.dumps(WIDE))
     assert Settings.load().spark.profiles == WIDE

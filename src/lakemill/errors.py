@@ -24,7 +24,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── ConflictError        somebody else was first: plan again                      exit 4
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
-    │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
+    │   ├── StoreUnavailable · StorageUnavailable · EngineLost · EngineUnreachable · ForeignLock
     │   ├── PublishTimedOut · RefreshTimedOut · Stopped · QueriesQueued · QueryTimedOut
     │   └── Busy · Backlogged · QuotaExceeded · IssuerUnavailable
     │   └── PublishTimedOut · RefreshTimedOut · Stopped · ConsistencyTimeout
@@ -439,6 +439,13 @@ class StorageUnavailable(UnavailableError):
 
 class EngineLost(UnavailableError):
     code = "ENGINE_LOST"
+
+
+class EngineUnreachable(UnavailableError):
+    """Nothing was computed yet: whoever asked for it is not the cause."""
+
+    code = "ENGINE_UNREACHABLE"
+    default_remedy = "check spark.master or spark.remote, and that the cluster runs; `lakemill doctor` tries it"
 
 
 class ForeignLock(UnavailableError):

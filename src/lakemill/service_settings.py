@@ -36,7 +36,9 @@ class ServiceSettings(Group):
         timedelta(days=30), description="Records of refreshes are kept for this long; the newest of a table always."
     )
     recycle_jobs: int = Field(
-        2000, ge=0, description="Spark's JVM is started anew after so many refreshes of a worker; 0: never."
+        2000,
+        ge=0,
+        description="Spark's JVM is started anew after so many refreshes and batches of its process; 0: never.",
     )
     recycle_memory: Size = Field(
         8 * 10**9, description="Spark's JVM is started anew when its process holds more memory than this."

@@ -24,7 +24,21 @@ from lakemill.errors import BadSettings
 from lakemill.ingest_settings import IngestSettings
 from lakemill.query_settings import QuerySettings
 from lakemill.service_settings import ServiceSettings
-from lakemill.values import Conf, Duration, Group, Jobs, Master, Place, Profiles, Size, Timeout, leaves
+from lakemill.values import (
+    FREE,
+    WINDOW,
+    Conf,
+    Duration,
+    Group,
+    Jobs,
+    Master,
+    Place,
+    Profiles,
+    Size,
+    Timeout,
+    Windows,
+    leaves,
+)
 
 FILE_NAME = "lakemill.toml"
 ENV_PREFIX = "LAKEMILL_"
@@ -172,14 +186,18 @@ class UpkeepSettings(Group):
         512 * 10**6, description="Size that compaction aims at, where the lake has no option of its own."
     )
     auto: Jobs = Field(
-        "compact, cleanup, orphans",
-        description="What the service does by itself: some of compact, expire, cleanup, orphans; empty: nothing.",
+        "flush, compact, cleanup, orphans",
+        description="What the service does by itself, of flush, compact, expire, cleanup, orphans; empty: nothing.",
     )
     interval: Duration = Field(timedelta(hours=1), description="How often the service looks for such work.")
     window: str = Field(
         "",
-        pattern=r"^$|^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$",
+        pattern=f"^$|^{WINDOW}$",
         description="Only within these hours of a day (UTC), such as `01:00-05:00`; empty: at any time.",
+    )
+    windows: Windows = Field(
+        {},
+        description="The same for compacting tables of a schema (`sales`), or one table (`sales.orders`); or `never`.",
     )
     small_files: int = Field(
         16, ge=2, description="A table with so many files below a quarter of the target size is compacted."
@@ -264,7 +282,7 @@ class Settings(Group):
             mistake = _unknown(path)
             if mistake is not None:
                 mistakes.append(f"{place}: {mistake}")
-            elif len(path) > 2:  # a key of spark.conf, or of a profile
+            elif len(path) > 2:  # a key of one of FREE
                 tree.setdefault(path[0], {}).setdefault(path[1], {})[".".join(path[2:])] = value
             else:
                 tree.setdefault(path[0], {})[path[1]] = value
@@ -289,7 +307,6 @@ class Settings(Group):
 
 
 _Given = tuple[object, str]  # a value, and the place it came from
-_FREE = (("spark", "conf"), ("spark", "profiles"))  # settings with keys of Spark's
 
 
 def find_file(start: Path) -> Path | None:
@@ -323,7 +340,7 @@ def _from_env(environ: Mapping[str, str]) -> dict[tuple[str, ...], _Given]:
             continue
         path = tuple(name.removeprefix(ENV_PREFIX).lower().split("__"))
         value: object = text
-        if path in _FREE:  # its keys hold dots and capitals: the variable is one JSON object
+        if path in FREE:  # its keys hold dots and capitals: the variable is one JSON object
             try:
                 value = json.loads(text)
             except ValueError:
@@ -354,7 +371,7 @@ def _unknown(path: tuple[str, ...]) -> str | None:
     groups = {name: field.annotation for name, field in Settings.model_fields.items() if name != "root"}
     group = groups.get(path[0])
     known = getattr(group, "model_fields", {})
-    if len(path) >= 2 and path[1] in known and (len(path) == 2 or path[:2] in _FREE):
+    if len(path) >= 2 and path[1] in known and (len(path) == 2 or path[:2] in FREE):
         return None
     every = [f"{g}.{key}" for g, model in groups.items() for key in getattr(model, "model_fields", {})]
     near = difflib.get_close_matches(".".join(path), every, n=1, cutoff=0.6)

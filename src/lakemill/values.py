@@ -26,6 +26,9 @@ _UNITS = {
 }
 _UNITS |= {"d": 86400, "day": 86400, "w": 604800, "week": 604800}
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+FREE = (("spark", "conf"), ("spark", "profiles"), ("upkeep", "windows"))
+"""Settings with keys of their own: Spark's, or names of tables."""
+WINDOW = r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d"
 _MASTER = re.compile(r"yarn|local(\[(\*|[1-9]\d*)( *, *\d+)?\]|-cluster\[[\d, ]+\])?|(spark|k8s)://.+")
 LAUNCH = (
     "spark.sql.cache.serializer",
@@ -159,17 +162,28 @@ def _not_off(value: timedelta) -> timedelta:
 def parse_jobs(value: object) -> object:
     """``'compact, cleanup'``: some of the jobs of upkeep."""
     words = [word.strip() for word in str(value).split(",") if word.strip()]
-    unknown = set(words) - {"compact", "expire", "cleanup", "orphans"}
+    unknown = set(words) - {"flush", "compact", "expire", "cleanup", "orphans"}
     if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))}: not among compact, expire, cleanup, orphans")
+        raise ValueError(f"{', '.join(sorted(unknown))}: not among flush, compact, expire, cleanup, orphans")
     return ", ".join(words)
+
+
+def parse_windows(value: object) -> object:
+    """``{"sales": "01:00-05:00", "sales.orders": "never"}``; TOML reads `sales.orders = …` as a table in a table."""
+    if not isinstance(value, Mapping):
+        return value
+    found = {".".join(path): str(window) for path, window in leaves(value)}
+    for name, window in found.items():
+        if not re.fullmatch(rf"never|{WINDOW}", window):
+            raise ValueError(f"'{window}' of {name} is no window; write it like '01:00-05:00', or 'never'")
+    return found
 
 
 def leaves(tree: Mapping[str, object], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], object]]:
     found: list[tuple[tuple[str, ...], object]] = []
     for key, value in tree.items():
         path = (*above, key)
-        if isinstance(value, Mapping) and path not in (("spark", "conf"), ("spark", "profiles")):
+        if isinstance(value, Mapping) and path not in FREE:
             found += leaves(value, path)
         else:
             found.append((path, value))
@@ -188,5 +202,6 @@ Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
 Conf = Annotated[dict[str, str], BeforeValidator(parse_conf)]
 Profiles = Annotated[dict[str, dict[str, str]], BeforeValidator(parse_profiles)]
 Jobs = Annotated[str, BeforeValidator(parse_jobs)]
+Windows = Annotated[dict[str, str], BeforeValidator(parse_windows)]
 Place = Annotated[str, AfterValidator(_place_of_data)]
 Master = Annotated[str, AfterValidator(_spark_master)]

@@ -15,6 +15,7 @@ from lakemill.core.rights import Role
 from lakemill.settings import Settings
 from lakemill.store import work
 from lakemill.store.work import Kind
+from lakemill.telemetry import metrics
 from tests.api.conftest import LOCAL, Api, problem
 from tests.conftest import TestLake
 
@@ -47,7 +48,10 @@ def test_a_life_in_a_process_that_has_spark(serving: Api) -> None:
         duck.execute("INSERT INTO main.orders VALUES (100, 7, 1.5)")
     plan = serving.get(f"{D}/counts/explain", key).json()
     assert (plan["action"], plan["sources"][0]["delta_rows"]) == ("MERGE", 1)
+    before = metrics.REGISTRY.get_sample_value("lakemill_refresh_total", {"status": "SUCCEEDED", "action": "MERGE"})
     (done,) = serving.post(f"{D}/counts/refresh", key).json()
+    after = metrics.REGISTRY.get_sample_value("lakemill_refresh_total", {"status": "SUCCEEDED", "action": "MERGE"})
+    assert (before or 0) + 1 == after, "metrics know of it, as of a worker's"
     assert (done["outcome"], done["action"], done["rows_inserted"]) == ("SUCCEEDED", "MERGE", 1)
     verified = serving.post(f"{D}/counts/verify", key).json()
     assert (verified["equal"], verified["rows"], verified["engine"]) == (True, 4, "duckdb")
@@ -79,6 +83,8 @@ def test_without_spark_the_workers_are_asked(api: Api, key: str) -> None:
         assert taken is not None
         assert taken.id == first[0]
     problem(api.post(f"{D}/first/refresh?full=true", key), 503, "MISSING_PART")
+    in_spark = SQL.format(name="third", options="DIALECT = 'spark' INITIALIZE = ON_SCHEDULE", query=COUNTS)
+    problem(api.define(key, in_spark), 503, "MISSING_PART")
     again = api.define(key, SQL.format(name="IF NOT EXISTS first", options="", query=COUNTS))
     assert (again.json()["kept"], again.status_code) == (True, 202), "it still waits for its first load"
     assert api.ask("DELETE", f"{D}/first", key).status_code == 409

@@ -10,6 +10,7 @@ from lakemill.api import pool
 from lakemill.api.desk import Desk
 from lakemill.errors import Busy, MissingPart
 from lakemill.settings import Settings
+from lakemill.spark import session, usage
 from lakemill.store import db
 from tests.conftest import TestLake
 
@@ -66,5 +67,7 @@ def test_work_that_needs_spark(made_lake: TestLake, monkeypatch: pytest.MonkeyPa
     desk = Desk(Settings.load(made_lake.settings.root, flags), "127.0.0.1", works=True)
     with desk.working("a refresh"), pytest.raises(Busy), desk.working("another"):
         pytest.fail("a second")
+    monkeypatch.setattr(session, "recycle", lambda: None)
     with desk.working("a refresh"):
-        pass
+        assert not usage.recycle_when_idle(), "the worker beside it must not take the JVM away"
+    assert usage.recycle_when_idle()

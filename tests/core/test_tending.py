@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakemill.core.tending import Crowd, candidates, open_at
+from lakemill.core.tending import Crowd, candidates, open_at, window_of
 
 
 def crowd(table: str, small: int = 0, mb: float = 1, rows: int = 100, deleted: int = 0) -> Crowd:
@@ -44,7 +44,22 @@ def test_many_small_files_or_much_that_is_deleted() -> None:
         ("22:00-02:00", 1, True),
         ("22:00-02:00", 2, False),
         ("22:00-02:00", 12, False),
+        ("never", 12, False),
     ],
 )
 def test_windows(window: str, hour: int, expected: bool) -> None:
     assert open_at(window, datetime(2026, 1, 1, hour, tzinfo=UTC)) is expected
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ("main.t", "always"),
+        ("sales.t", "at night"),
+        ('"Sales"."T"', "at night"),
+        ("sales.orders", "never"),
+        ('"SALES"."Orders"', "never"),
+    ],
+)
+def test_a_table_has_its_own_window_or_that_of_its_schema_or_that_of_all(table: str, expected: str) -> None:
+    assert window_of(table, {"sales": "at night", "Sales.Orders": "never"}, "always") == expected

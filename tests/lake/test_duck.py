@@ -30,6 +30,16 @@ def test_a_user_can_not_load_what_nobody_signed(lake: Any) -> None:
             connection.execute("SET allow_unsigned_extensions = true")
 
 
+def test_whatever_is_attached_finds_the_server_that_can_be_written() -> None:
+    """Of several hosts, and not for ever."""
+    dsn = "postgresql://u:it's@h1,h2/d"
+    for statement in (duck.attach_statement(dsn, "public"), duck.attach_postgres_statement(dsn, "moved", "pg")):
+        assert "host=h1,h2" in statement
+        assert "target_session_attrs=read-write" in statement
+        assert "tcp_user_timeout" in statement
+        assert "it's" not in statement, "quoted"
+
+
 def test_files_are_where_the_settings_say(lake: Any) -> None:
     with lake.duck() as connection:
         connection.execute("CREATE TABLE t AS SELECT 1 AS a")

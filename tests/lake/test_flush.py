@@ -13,9 +13,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import lakemill
-from lakemill.errors import ForeignLock, PublishConflict, UnsupportedLake
+from lakemill.errors import ForeignLock, PublishConflict, UnknownTable, UnsupportedLake
 from lakemill.lake import duck, flush
-from lakemill.runtime import write
+from lakemill.runtime import upkeep, write
 from tests.conftest import MakeLake, TestLake
 
 OLDER = "SELECT * FROM ducklake_inlined_data_1_1"
@@ -88,7 +88,7 @@ def test_a_write_goes_on_after_such_a_drop(inlined: TestLake, reader: Any, monke
     monkeypatch.setattr(write, "check_locks", lambda *_: None)
     monkeypatch.setattr(write, "flush", lambda settings, _, table: flush.flush(settings, impatient(inlined), table))
     with lakemill.open(inlined.settings) as lake:
-        state = write._files_only(lake.table("t"))
+        state = write.files_only(lake.table("t"))
         assert lake.table("t").count() == 9
     assert not state.inlined
     assert len(state.plan.files) == 2
@@ -102,11 +102,11 @@ def test_who_holds_the_lock_is_named_and_nothing_is_changed(
     before = snapshot(inlined)
     with lakemill.open(inlined.settings) as lake:
         with pytest.raises(ForeignLock, match=r"ducklake_inlined_data_1_1.*slow reader, idle in transaction") as raised:
-            write._files_only(lake.table("t"))
+            write.files_only(lake.table("t"))
         assert "end that transaction" in raised.value.remedy
         assert snapshot(inlined) == before
         reader.rollback()
-        assert not write._files_only(lake.table("t")).inlined
+        assert not write.files_only(lake.table("t")).inlined
         assert lake.sql("SELECT count(*) FROM t").fetchall() == [(9,)]
     assert rows(inlined) == 9
 
@@ -118,7 +118,7 @@ def test_a_lock_that_comes_after_the_check_is_waited_for(
     threading.Timer(1.5, reader.rollback).start()
     begun = time.monotonic()
     with lakemill.open(inlined.settings) as lake:
-        assert not write._files_only(lake.table("t")).inlined
+        assert not write.files_only(lake.table("t")).inlined
     assert time.monotonic() - begun > 1
     assert lost(inlined) == 0
     assert rows(inlined) == 9
@@ -137,15 +137,15 @@ def test_another_tables_leftovers_are_looked_at_too(inlined: TestLake, monkeypat
             other.commit()
             other.execute(OLDER)
             with pytest.raises(ForeignLock, match="ducklake_inlined_data_1_1"):
-                write._files_only(lake.table("u"))
+                write.files_only(lake.table("u"))
             other.rollback()
-        assert not write._files_only(lake.table("u")).inlined
+        assert not write.files_only(lake.table("u")).inlined
 
 
 def test_our_own_duckdb_is_in_nobodys_way(inlined: TestLake) -> None:
     with lakemill.open(inlined.settings) as lake:
         assert lake.sql("BEGIN; SELECT id FROM t ORDER BY id").fetchone() == (0,)  # and the rest is never asked for
-        assert not write._files_only(lake.table("t")).inlined
+        assert not write.files_only(lake.table("t")).inlined
 
 
 def test_deletes_that_the_extension_would_forget_are_not_flushed(make_lake: MakeLake) -> None:
@@ -159,10 +159,37 @@ def test_deletes_that_the_extension_would_forget_are_not_flushed(make_lake: Make
     with lakemill.open(given.settings) as lake:
         before = lake.snapshot()
         with pytest.raises(UnsupportedLake, match="would make 7 rows"):
-            write._files_only(lake.table("t"))
+            write.files_only(lake.table("t"))
         assert lake.snapshot() == before
         lake.sql("DELETE FROM t WHERE id = 0")
     assert rows(given) == 3
     with given.duck() as stock:  # the day this is mended, so is our refusal
         stock.execute(STOCK)
     assert rows(given) == 7
+
+
+# ---------------------------------------------------------------- as a job of upkeep
+def test_upkeep_flushes_what_is_inlined_and_nothing_else(inlined: TestLake) -> None:
+    with inlined.duck() as stock:
+        stock.execute("CREATE TABLE big AS SELECT * FROM range(100)")
+        stock.execute("CREATE TABLE emptied (id INT)")
+        stock.execute("INSERT INTO emptied VALUES (1)")
+        stock.execute("CALL ducklake_flush_inlined_data('lake', table_name => 'emptied')")
+    with lakemill.open(inlined.settings) as lake:
+        plan = upkeep.flush(lake, dry_run=True)
+        assert [item.what for item in plan.done] == ["main.t"]
+        assert plan.snapshots == ()
+        report = upkeep.flush(lake)
+        assert (report.done, report.kept, report.snapshots) == (plan.done, (), (lake.snapshot().id,))
+        assert upkeep.flush(lake).done == ()
+        assert not write.has_inlined(lake.table("t"))
+        with pytest.raises(UnknownTable):
+            upkeep.flush(lake, "nobody")
+    assert (rows(inlined), lost(inlined)) == (9, 0)
+
+
+def test_a_table_that_somebody_holds_is_kept_and_told(inlined: TestLake, reader: Any) -> None:
+    with lakemill.open(inlined.settings) as lake:
+        report = upkeep.flush(lake)
+    assert (report.done, [item.what for item in report.kept]) == ((), ["main.t"])
+    assert "slow reader" in report.kept[0].why

@@ -227,3 +227,28 @@ def test_the_share_of_time_within_target(service: Service) -> None:
     assert within[timedelta(days=1)] == pytest.approx(10 / 40, abs=0.01)
     later = show.describe(service.lake, parse_name("a"), changed + timedelta(hours=2)).within
     assert later[timedelta(hours=1)] == 0
+
+
+def test_a_table_that_nobody_refreshes_does_not_fill_the_memory(service: Service) -> None:
+    """Its lag goes on from its first change; what came after that is remembered for others only."""
+    service.create("halted", "SELECT k FROM r")
+    service.create("going", "SELECT k FROM r")
+    service.tick()
+    service.work()
+    dynamic.suspend(service.lake, [parse_name("halted")])
+    name = parse_name("halted")
+    firsts = []
+    for number in range(6):
+        service.lake.sql(f"INSERT INTO r VALUES ({number}, 1)")
+        service.tick()
+        assert service.work() == ["going"]
+        firsts.append(service.looks.look().standings[name].change)
+    assert firsts[0] is not None
+    assert set(firsts) == {firsts[0]}
+    remembered = max(map(len, service.looks._index._by_table.values()))
+    assert remembered <= 2, "the last, and what came since"
+    dynamic.resume(service.lake, [name])
+    standing = service.looks.look().standings[name]
+    assert (standing.change, standing.newest) != (firsts[0], firsts[0])
+    assert standing.change == firsts[0]
+    assert "halted" in service.due()

@@ -6,15 +6,19 @@ what would ask for it is a stand-in.
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+import lakemill
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.scan import Snapshot
@@ -22,14 +26,19 @@ from lakemill.errors import ClaimLost, EngineLost, RefreshTimedOut, SnapshotGone
 from lakemill.runtime import refresh as refreshing
 from lakemill.runtime import upkeep
 from lakemill.runtime import worker as working
+from lakemill.runtime.asking import ask_for_refresh
+from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.refresh import Refresh, refresh, refresh_at
+from lakemill.runtime.upkeep import UpkeepReport
 from lakemill.runtime.worker import Doing, Worker
+from lakemill.spark import session, usage
 from lakemill.spark.session import Own
-from lakemill.store import db, definitions, pins, versions, work
+from lakemill.store import db, definitions, history, pins, versions, work
 from lakemill.store.definitions import DynamicTable
 from lakemill.store.history import RefreshRecord
 from lakemill.store.work import Kind
-from tests.service.conftest import SECONDS, expire, id_of, running, until, version_of
+from tests.conftest import MakeLake
+from tests.service.conftest import QUICK, SECONDS, expire, id_of, running, until, version_of
 from tests.service.test_scheduler import LONG, Service
 
 
@@ -107,6 +116,56 @@ def test_a_table_that_always_takes_too_long_is_suspended(service: Service, monke
     assert definitions.by_id(conn, a).state_reason == "5 refreshes failed in a row: REFRESH_TIMED_OUT"
 
 
+def test_what_somebody_asked_for_is_remembered_as_that_and_counts_towards_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, query in {"a": "SELECT k FROM r", "b": "SELECT k FROM a"}.items():
+        service.create(name, query)
+    service.tick()
+    ask_for_refresh(service.lake, parse_name("b"))
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("whatever nobody foresaw")
+
+    monkeypatch.setattr(refreshing, "carry_out", fail)
+    monkeypatch.setattr(type(service.lake), "spark", property(lambda _: None))
+    with running(Worker(service.lake.settings, "w", 1, (Kind.REFRESH,))):
+        until(lambda: not queued(service, Kind.REFRESH))
+    conn = service.lake.conn
+    found = [history.history(conn, id_of(service, name), 10) for name in ("a", "b")]
+    told = [[(record.outcome, record.trigger) for record in records] for records in found]
+    assert told == [[(Outcome.FAILED, Trigger.MANUAL)], [(Outcome.UPSTREAM_FAILED, Trigger.MANUAL)]]
+    assert {one.failure for one in work.known(conn)} == {None}
+
+
+def test_a_table_is_compacted_within_its_own_window(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = {"main.r": "00:00-12:00", "main.s": "never"}
+    flags = {**QUICK, "upkeep.auto": "compact", "upkeep.small_files": 2, "upkeep.windows": windows}
+    done: list[str] = []
+    monkeypatch.setattr(upkeep, "compact", lambda _, table: done.append(table) or UpkeepReport("compact", False, ()))
+    with lakemill.open(make_lake(flags=flags).settings) as lake:
+        service = Service(lake)
+        lake.sql("CREATE TABLE other AS FROM s")
+        for table in ("r", "s", "other"):
+            lake.sql(f"INSERT INTO {table} FROM {table}")
+        service.now = service.now.replace(hour=13)
+        service.tick(0)
+        assert queued(service, Kind.UPKEEP) == [("compact main.other", None)]
+        service.now = (service.now + timedelta(days=1)).replace(hour=11)
+        service.tick(0)
+        assert queued(service, Kind.UPKEEP) == [("compact main.other", None), ("compact main.r", None)]
+
+        class Noon(datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> datetime:
+                return service.now.replace(hour=12)
+
+        monkeypatch.setattr(working, "datetime", Noon)
+        with running(Worker(lake.settings, "w", 1, (Kind.UPKEEP,))):
+            until(lambda: not queued(service, Kind.UPKEEP))
+    assert done == ["main.other"], "the other one's window was over when its turn came"
+
+
 def test_upkeep_that_fails_is_not_done_again_at_once(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it raises, an error of ours or not."""
     work.add(service.lake.conn, Kind.UPKEEP, "compact main.r", "x")
@@ -134,6 +193,63 @@ def test_an_engine_lost_in_upkeep_is_started_anew(service: Service, monkeypatch:
     worker = Worker(service.lake.settings, "w", 1)
     worker._tend(service.lake, found)
     assert worker._pause.is_set()
+
+
+def test_a_worker_that_was_killed_is_missed_until_another_takes_its_place(service: Service) -> None:
+    """Its work goes on at once, but somebody should look: `worker_up` is 0 as long as it is known."""
+    conn = service.lake.conn
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    name = f"{socket.gethostname()}:{gone.pid}"
+    work.add(conn, Kind.UPKEEP, "orphans", "x")
+    assert work.take(conn, name, (Kind.UPKEEP,), LONG) is not None
+    work.extend(conn, name, 1, (Kind.UPKEEP,), (), LONG)
+    free_the_dead(conn)
+    assert queued(service, Kind.UPKEEP) == [("orphans", None)]
+    assert [one.name for one in work.workers(conn)] == [name]
+    with running(Worker(service.lake.settings, "w", 1, (Kind.REFRESH,))):
+        until(lambda: [one.name for one in work.workers(conn)] == ["w"])
+
+
+def test_only_the_work_that_was_lost_is_stopped(service: Service) -> None:
+    """Its slot may be at another by the time that somebody finds out."""
+    stopped: list[str] = []
+    spark = Own("slot", _mine=cast("Any", SimpleNamespace(interruptTag=stopped.append)))
+    for subject in ("first", "second"):
+        work.add(service.lake.conn, Kind.UPKEEP, subject, "x")
+    first, second = (work.take(service.lake.conn, "w", (Kind.UPKEEP,), LONG) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    doing = Doing(first, spark)
+    spark.tag = Doing(second, spark).tag
+    doing.cancel(ClaimLost("passed to another"))
+    assert stopped == [f"lakemill-work-{first.id}"]
+
+
+def test_one_long_refresh_does_not_hold_up_all_others_for_a_fresh_jvm(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After so many refreshes the JVM is to be another one, but it is not so urgent; a dead one is."""
+    recycled: list[bool] = []
+    monkeypatch.setattr(session, "recycle", lambda: recycled.append(True))
+    monkeypatch.setattr(working, "DRAIN", 0.0)
+    monkeypatch.setattr(usage, "_done", 10**6)
+    worker = Worker(service.lake.settings, "w", 1)
+    with usage.used():
+        worker._recycle()
+        assert not worker._pause.is_set()
+        worker._lose_engine()
+        worker._recycle()
+        assert worker._pause.is_set()
+    assert recycled == []
+    worker._recycle()
+    assert recycled == [True]
+    assert not worker._pause.is_set()
+    assert usage.done() == 0
+    worker._pause.set()
+    worker._recycle()
+    assert not worker._pause.is_set(), "somebody else has started it anew"
+    assert recycled == [True]
 
 
 def test_slots_that_are_stuck_do_not_keep_a_worker_from_its_goodbye(

@@ -18,6 +18,7 @@ from lakemill.core.refresh import State
 from lakemill.core.retry import suspends
 from lakemill.errors import (
     EngineLost,
+    EngineUnreachable,
     LakemillError,
     PublishConflict,
     RefreshTimedOut,
@@ -215,6 +216,15 @@ def test_a_table_that_takes_the_engine_down_is_suspended_and_not_those_beside_it
     assert lose(service, "cause", EngineLost, 1)
     work.recovered(service.lake.conn, [id_of(service, "cause")])
     assert not lose(service, "beside", EngineLost, 1)
+
+
+def test_an_engine_that_can_t_be_reached_is_not_the_table_s_fault(service: Service) -> None:
+    """Also where it is the only table that wants it: nothing of it was begun."""
+    service.create("a", "SELECT k FROM r")
+    assert not lose(service, "a", EngineUnreachable, 50)
+    assert not lose(service, "a", EngineLost, 1), "and that one begins to count"
+    assert not lose(service, "a", EngineLost, 3)
+    assert lose(service, "a", EngineLost, 1)
 
 
 def test_an_engine_that_nobody_can_use_suspends_nobody(service: Service) -> None:

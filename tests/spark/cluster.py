@@ -1,4 +1,5 @@
-"""A standalone Spark cluster on loopback: a master and workers from the PySpark distribution, a process each.
+"""A standalone Spark cluster on loopback: a master and workers from the PySpark distribution, a process each; and a
+Spark Connect server, which has its cluster in itself.
 
 For tests and benches whose driver is a process of its own; what is started here is ended here, executors included.
 """
@@ -9,6 +10,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,6 +24,8 @@ from lakemill.spark import java
 SECONDS = 60
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options that suit what lives for a minute."""
+_NO_UI = ("--webui-port", "0")
+_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _HOME = Path(pyspark.__path__[0])
 
@@ -63,37 +67,59 @@ def cluster(folder: Path, workers: int = 2, memory: str = "640m") -> Iterator[Cl
     java.prepare()
     with ExitStack() as started:
         log = folder / "master.log"
-        started.enter_context(_running(log, "master.Master", "--host", "127.0.0.1", "--port", "0"))
-        found = Cluster(_told(log, r"Starting Spark master at (spark://\S+)"))
+        master = started.enter_context(_running(log, "master.Master", "--host", "127.0.0.1", "--port", "0", *_NO_UI))
+        found = Cluster(_told(log, r"Starting Spark master at (spark://\S+)", master))
+        begun: list[subprocess.Popen[bytes]] = []
         for number in range(workers):
             place = ("--host", "127.0.0.1", "--work-dir", str(folder / f"w{number}"))
-            words = ("--cores", "1", "--memory", memory, *place)
-            worker = started.enter_context(_running(folder / f"worker{number}.log", "worker.Worker", *words, found.url))
-            found.workers.append(worker)
-        for number in range(workers):
-            _told(folder / f"worker{number}.log", r"(Successfully registered) with master")
+            words = ("--cores", "1", "--memory", memory, *place, *_NO_UI, found.url)
+            begun.append(started.enter_context(_running(folder / f"worker{number}.log", "worker.Worker", *words)))
+        for number, worker in enumerate(begun):
+            _told(folder / f"worker{number}.log", r"(Successfully registered) with master", worker)
+            found.workers.append(worker.pid)
         yield found
 
 
 @contextmanager
-def _running(log: Path, kind: str, *words: str) -> Iterator[int]:
+def connect_server(folder: Path, memory: str = "1g") -> Iterator[str]:
+    """The address of a Spark Connect server, at a port that was free, with two cores of its own."""
+    java.prepare()
+    conf = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.ui.enabled": "false",
+    }
+    words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    words += ["--master", "local[2]", "--class", _CONNECT, "spark-internal"]
+    log = folder / "connect.log"
+    with _running(log, "SparkSubmit", *words, memory=memory) as server:  # of a daemon, as Spark sees it
+        port = _told(log, r"Spark Connect server started at: \S*:(\d+)", server)
+        yield f"sc://127.0.0.1:{port}"
+
+
+@contextmanager
+def _running(log: Path, kind: str, *words: str, memory: str = "128m") -> Iterator[subprocess.Popen[bytes]]:
     environment = {
         **os.environ,
         "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_DIRS": str(log.parent),
-        "SPARK_DAEMON_MEMORY": "128m",
+        "SPARK_DAEMON_MEMORY": memory,
         "SPARK_DAEMON_JAVA_OPTS": QUICK,
     }
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", "--webui-port", "0", *words],
+            [_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *words],
             env=environment,
             stdout=out,
             stderr=out,
         )
     try:
-        yield process.pid
+        yield process
     finally:
         left = executors([process.pid])
         process.terminate()
@@ -107,9 +133,11 @@ def _running(log: Path, kind: str, *words: str) -> Iterator[int]:
                 os.kill(one, signal.SIGKILL)
 
 
-def _told(log: Path, words: str) -> str:
+def _told(log: Path, words: str, by: subprocess.Popen[bytes]) -> str:
+    """What it says once it is up; its whole log where it ends, or does not come that far."""
     end = time.monotonic() + SECONDS
     while (found := re.search(words, log.read_text("utf-8", "replace"))) is None:
-        assert time.monotonic() < end, log.read_text("utf-8", "replace")
+        assert by.poll() is None, f"it ended with {by.returncode}:\n{log.read_text('utf-8', 'replace')}"
+        assert time.monotonic() < end, f"not up after {SECONDS} s:\n{log.read_text('utf-8', 'replace')}"
         time.sleep(0.1)
     return found[1]

@@ -1,4 +1,4 @@
-"""The same code through Spark Connect: a server that the session starts, in a process of its own.
+"""The same code through Spark Connect: a server of its own, at a port that was free.
 
 A process has one kind of session, so the story is told by a child process: this file, run as a script.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,20 +20,23 @@ from lakemill.runtime import dynamic, refresh, verify
 from tests.conftest import TestLake
 from tests.ingest.intake import Intake
 from tests.ingest.requests import record as sent
+from tests.spark.cluster import connect_server
 from tests.story import Story
 
 
 @pytest.mark.spark
-def test_reads_and_writes_through_spark_connect(lake: TestLake) -> None:
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.spark.test_connect", str(lake.settings.root)],
-        env={**os.environ, "LAKEMILL_SPARK__REMOTE": "local[2]"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr[-3000:]
+def test_reads_and_writes_through_spark_connect(lake: TestLake, tmp_path: Path) -> None:
+    with connect_server(tmp_path) as address:
+        child = subprocess.run(
+            [sys.executable, "-m", "tests.spark.test_connect", str(lake.settings.root)],
+            env={**os.environ, "LAKEMILL_SPARK__REMOTE": address},
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        told = (tmp_path / "connect.log").read_text("utf-8", "replace")[-3000:]
+    assert child.returncode == 0, f"{child.stderr[-3000:]}\n{told}"
     assert "told through Connect" in child.stdout
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lakemill.errors import EngineLost, MissingPart
+from lakemill.errors import EngineUnreachable, MissingPart
 from lakemill.settings import Settings
 from lakemill.spark import jars, java, s3, session
 
@@ -215,8 +215,21 @@ def _executable(batches: Any) -> Any:
 def test_a_connect_server_that_is_not_there_is_told_at_once(tmp_path: Path, url: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(EngineLost, match=r"Spark Connect at 127\.0\.0\.1:"):
+        with pytest.raises(EngineUnreachable, match=r"Spark Connect at 127\.0\.0\.1:"):
             session._connect(url.format(port=taken.getsockname()[1]))
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("An error occurred while calling o1.x.\n: java.lang.IllegalStateException: no port\n\tat x", "no port"),
+        ("An error occurred while calling None.X.\n: … Cannot call methods on a stopped SparkContext.\n", "its master"),
+        ("\n", "RuntimeError"),
+    ],
+)
+def test_why_it_did_not_start_is_said_in_a_line(told: str, reason: str) -> None:
+    assert reason in session._reason(RuntimeError(told))
+    assert "\n" not in session._reason(RuntimeError(told))
 
 
 @pytest.mark.spark

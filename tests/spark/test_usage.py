@@ -36,6 +36,18 @@ def test_it_waits_for_those_at_work_and_holds_back_the_next(recycled: list[str])
     assert recycled == ["anew"]
 
 
+def test_what_was_done_on_it_is_counted_whoever_did_it(recycled: list[str]) -> None:
+    assert usage.recycle_when_idle()
+    for _ in range(3):
+        with usage.used():
+            pass
+    with pytest.raises(KeyError), usage.used():
+        raise KeyError
+    assert usage.done() == 4
+    assert usage.recycle_when_idle()
+    assert usage.done() == 0
+
+
 def test_one_who_wanted_it_and_is_gone_holds_up_nobody_for_ever(
     recycled: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,4 +56,17 @@ def test_one_who_wanted_it_and_is_gone_holds_up_nobody_for_ever(
         usage.recycle_when_idle()
     with usage.used():
         pass
+    assert recycled == []
+
+
+def test_who_is_at_work_for_long_is_known_and_one_may_begin_beside_it(recycled: list[str]) -> None:
+    assert usage.longest() == 0
+    with usage.used():
+        first = usage.longest()
+        with usage.used():
+            assert usage.longest() >= first, "the first one's"
+        assert not usage.recycle_when_idle()
+        usage.recycle_later()
+        with usage.used():
+            pass
     assert recycled == []

@@ -41,10 +41,40 @@ def test_there_once(where: db.Executor) -> None:
 
 
 def test_manual_first_then_priority_then_age(where: db.Executor) -> None:
-    for subject, options in {"old": {}, "high": {"priority": 5}, "new": {}, "asked": {"manual": True}}.items():
+    for subject, options in {"old": {}, "high": {"priority": 5}, "new": {}, "asked": {}}.items():
         add(where, subject, **options)
+    where.execute("UPDATE lakemill.work SET manual = true WHERE subject = 'asked'")
     taken = [work.take(where, "w", REFRESH, LONG) for _ in range(5)]
     assert [one and one.subject for one in taken] == ["asked", "high", "old", "new", None]
+
+
+def test_what_is_asked_for_goes_first_and_to_its_own_snapshot(where: db.Executor, make: Make) -> None:
+    table, now = make("t"), datetime.now(UTC)
+    add(where, "urgent", priority=1_000_000)
+    due = add(where, str(table.id), dynamic_id=table.id, b=7, t=now)
+    assert work.ask(where, table.id, "asked for", 9, now) == due, "there once"
+    found = work.take(where, "w", REFRESH, LONG)
+    assert found is not None
+    assert (found.id, found.b, found.manual, found.reason) == (due, 9, True, "asked for")
+
+
+def test_what_is_asked_for_while_it_is_done_is_done_again(where: db.Executor, make: Make) -> None:
+    table, now = make("t"), datetime.now(UTC)
+    due = add(where, str(table.id), dynamic_id=table.id, b=7, t=now)
+    assert work.take(where, "w", REFRESH, LONG) is not None
+    again = work.ask(where, table.id, "asked for", 9, now)
+    assert again != due
+    assert work.ask(where, table.id, "asked for once more", 10, now) == again, "there once"
+    assert work.take(where, "w", REFRESH, LONG) is None, "nobody refreshes a table twice at a time"
+    work.done(where, "w", [due])
+    found = work.take(where, "w", REFRESH, LONG)
+    assert found is not None
+    assert (found.id, found.b, found.manual) == (again, 10, True)
+    later = work.ask(where, table.id, "and again", 11, now)
+    assert work.take(where, "w", REFRESH, LONG) is None
+    work.done(where, "w", [again])
+    assert work.take(where, "w", REFRESH, LONG) is not None
+    assert later != again
 
 
 def test_what_comes_before_is_done_first(where: db.Executor) -> None:
@@ -57,7 +87,7 @@ def test_what_comes_before_is_done_first(where: db.Executor) -> None:
         "a",
         None,
     ]
-    assert [work_id for work_id, _ in work.waiting_for(where, a)] == [b, b + 1]
+    assert [work_id for work_id, _, _ in work.waiting_for(where, a)] == [b, b + 1]
     work.done(where, "w", [a])
     found = work.take(where, "w", REFRESH, LONG)
     assert found is not None

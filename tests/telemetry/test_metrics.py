@@ -13,8 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import Action, Outcome, Trigger
+from lakemill.errors import StoreUnavailable
 from lakemill.store.history import RefreshRecord
 from lakemill.telemetry import metrics
+from lakemill.telemetry.failures import failed
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2026, 11, 16, 9, tzinfo=UTC)
@@ -172,6 +174,14 @@ def test_the_rest_is_counted() -> None:
     metrics.count_fenced()
     metrics.observe_tick(0.02)
     assert [value(name) for name in names] == [count + 1 for count in before]
+
+
+def test_what_goes_wrong_beside_refreshes_is_counted_too() -> None:
+    codes = ("STORE_UNAVAILABLE", "INTERNAL_ERROR")
+    before = [value("errors_total", code=code) for code in codes]
+    failed("heartbeat", StoreUnavailable("it does not answer"))
+    failed("schedule", RuntimeError("a mistake"))
+    assert [value("errors_total", code=code) for code in codes] == [count + 1 for count in before]
 
 
 def test_the_page_is_what_the_code_says() -> None:

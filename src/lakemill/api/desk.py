@@ -20,6 +20,7 @@ from lakemill.runtime.ingest import Ingest
 from lakemill.runtime.metering import Meter
 from lakemill.runtime.open import Lake
 from lakemill.settings import Settings
+from lakemill.spark import usage
 from lakemill.store import audit, db
 from lakemill.store.embedded import store_dsn
 from lakemill.telemetry.log import failed
@@ -103,7 +104,8 @@ class Desk:
         if not self._working.acquire(timeout=pool.PATIENCE):
             raise Busy(f"{what}: as many are under way as service.slots allows")
         try:
-            yield
+            with usage.used():  # or the worker might start the JVM anew meanwhile
+                yield
         finally:
             self._working.release()
 

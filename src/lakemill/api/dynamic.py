@@ -40,6 +40,8 @@ from lakemill.runtime.statements import placed
 from lakemill.runtime.verify import verify
 from lakemill.store import definitions, history
 from lakemill.store.history import RefreshRecord
+from lakemill.telemetry import metrics
+from lakemill.telemetry.log import refreshed
 
 router = APIRouter(tags=["dynamic tables"])
 HOME = "/v1/dynamic-tables"
@@ -157,9 +159,11 @@ def create_dynamic_table(
         with caller.lake() as lake, placed(wanted):
             _require_seen(caller, lake, wanted)
             load = wanted.definition.initialize is Initialize.ON_CREATE
-            if load and caller.desk.works:
-                with caller.desk.working("the first load"):
+            spark = wanted.definition.dialect is Dialect.SPARK  # which alone knows its columns
+            if spark or (load and caller.desk.works):
+                with caller.desk.working("a query in Spark's SQL" if spark else "the first load"):
                     done = dynamic.create(lake, wanted)
+                _observe(done.records)
             else:
                 done = dynamic.create(lake, wanted, load=False)
             anew = done.table.state is State.PENDING_INIT or wanted.if_exists is IfExists.REPLACE
@@ -212,6 +216,7 @@ def refresh_dynamic_table(
         if full or (wait and caller.desk.works):
             with caller.desk.working("a full refresh" if full else "a refresh"):
                 done = refresh(lake, [own], full=full)
+            _observe(done)
             _require_done(done)
             entry.snapshot, entry.rows = done[-1].commit, done[-1].rows_inserted
             return _refreshes(caller, done)
@@ -298,6 +303,14 @@ def _require_seen(caller: Caller, lake: Lake, wanted: Create) -> None:
     """What it reads through views, too."""
     if caller.identity.bounded:
         caller.require(Action.SEE, *(source.name for source in dynamic.analysed(lake, wanted).sources))
+
+
+def _observe(done: Sequence[RefreshRecord]) -> None:
+    """As a worker does: log and metrics know of every refresh of this process."""
+    told = next((record for record in done if record.outcome is not Outcome.SUCCEEDED), None)
+    for record in done:
+        refreshed(record)
+        metrics.observe_refresh(record, told=record is told)
 
 
 def _require_done(done: Sequence[RefreshRecord]) -> None:

@@ -1,4 +1,4 @@
-"""`lakemill upkeep`: compact, expire, cleanup, orphans; a dry run shows the plan that a run carries out."""
+"""`lakemill upkeep`: flush, compact, expire, cleanup, orphans; a dry run shows the plan that a run carries out."""
 
 from __future__ import annotations
 
@@ -20,9 +20,29 @@ SHOWN = 20
 def group() -> None:
     """Keep a lake small and tidy.
 
-    Compact small files, expire old snapshots, remove files that nobody needs. Each shows what it would do with
-    `--dry-run`. What a pin or a recorded position needs is never touched.
+    Flush rows out of the catalog, compact small files, expire old snapshots, remove files that nobody needs. Each shows
+    what it would do with `--dry-run`. What a pin or a recorded position needs is never touched.
     """
+
+
+def flush(
+    context: typer.Context,
+    table: Annotated[str | None, typer.Argument(help="Only this table; all of them by default.")] = None,
+    dry_run: DryRunOption = False,
+    format_: FormatOption = None,
+) -> None:
+    """Write rows that DuckDB left in the catalog to files.
+
+    Stock DuckDB inlines small writes where the lake allows it; no row and no snapshot changes.
+
+        lakemill upkeep flush --dry-run
+        lakemill upkeep flush sales.orders
+    """
+    from lakemill.runtime import upkeep
+
+    output = given(context).output(format_)
+    with given(context).lake() as lake:
+        _tell(output, upkeep.flush(lake, table, dry_run=dry_run))
 
 
 def compact(
@@ -104,7 +124,7 @@ def orphans(context: typer.Context, dry_run: DryRunOption = False, format_: Form
 
 
 commands = typer.Typer(help=taught(group), no_args_is_help=True, rich_markup_mode=None)
-for function in (compact, expire, cleanup, orphans):
+for function in (flush, compact, expire, cleanup, orphans):
     commands.command(help=taught(function))(function)
 
 

@@ -15,7 +15,8 @@ from lakemill.core.names import QualifiedName
 from lakemill.errors import EngineLost, LakemillError, RefreshTimedOut, Retry
 
 BLAMED = (EngineLost.code, RefreshTimedOut.code)
-"""Failures to be tried again, and yet the table's own: what it computes takes too long, or more than there is."""
+"""Failures to be tried again, and yet the table's own: what it computes takes too long, or more than there is. An
+engine that did not start (``EngineUnreachable``) is none of them: nothing of the table was begun."""
 BYSTANDERS = 1
 """Lost engines in a row that another table may have had: whoever worked beside the cause lost the same one."""
 

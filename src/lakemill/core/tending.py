@@ -1,4 +1,4 @@
-"""Which tables are worth compacting, and when the service may: a policy over what the catalog knows.
+"""Which tables are worth compacting, and when the service may: a policy over what the catalog knows, by table.
 
 Pure. A table is a candidate when it has many small files, or when much of what its files hold is deleted; those come
 first that lose the most files for the fewest bytes written again.
@@ -6,9 +6,13 @@ first that lose the most files for the fewest bytes written again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, time
+
+from lakemill.core.names import fold, parse_name
+
+NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,18 @@ def candidates(crowds: Iterable[Crowd], small_files: int, deleted_share: float) 
     return tuple(sorted(found, key=lambda one: (-one.gain, one.table)))
 
 
+def window_of(table: str, windows: Mapping[str, str], otherwise: str) -> str:
+    """When upkeep of this table may run: its own window, that of its schema, or the lake's."""
+    name = parse_name(table)
+    given = {fold(key): window for key, window in windows.items()}
+    by_schema = given.get(fold(name.schema), otherwise)
+    return given.get(f"{fold(name.schema)}.{fold(name.name)}", by_schema)
+
+
 def open_at(window: str, now: datetime) -> bool:
     """Whether ``now`` lies in ``01:00-05:00`` (of its own zone; over midnight too); always where there is no window."""
-    if not window:
-        return True
+    if not window or window == NEVER:
+        return not window
     begin, end = (time.fromisoformat(part) for part in window.split("-"))
     moment = now.time()
     return begin <= moment < end if begin <= end else moment >= begin or moment < end

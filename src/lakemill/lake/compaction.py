@@ -168,7 +168,7 @@ class _Facts:
 
     def _reason(self, file: DataFile, deletes: Sequence[DeleteFile]) -> str | None:
         if file.id in self._inlined:
-            return "some of its deletes are in the catalog; flush them with ducklake_flush_inlined_data first"
+            return "some of its deletes are in the catalog; flush them first, with `lakemill upkeep flush`"
         if overlapping(deletes):
             return "it has two delete files at once"
         try:

@@ -104,7 +104,6 @@ def attach_statement(
     inline: int | None = None,
 ) -> str:
     """The ATTACH with which any DuckDB client opens this lake."""
-    parameters = db.parameters_of(dsn)
     options = [f"METADATA_SCHEMA {literal(catalog_schema)}"]
     if data_path is not None:
         options.append(f"DATA_PATH {literal(data_path)}")
@@ -116,8 +115,17 @@ def attach_statement(
         options.append(f"SNAPSHOT_VERSION {int(at)}")
     if read_only or at is not None:
         options.append("READ_ONLY")
-    target = literal("ducklake:postgres:" + make_conninfo("", **parameters))
-    return f"ATTACH {target} AS {LAKE} ({', '.join(options)})"
+    return f"ATTACH {literal('ducklake:postgres:' + _conninfo(dsn))} AS {LAKE} ({', '.join(options)})"
+
+
+def attach_postgres_statement(dsn: str, schema: str, name: str) -> str:
+    """The ATTACH of a schema of the same PostgreSQL, as tables."""
+    return f"ATTACH {literal(_conninfo(dsn))} AS {name} (TYPE postgres, SCHEMA {literal(schema)})"
+
+
+def _conninfo(dsn: str) -> str:
+    """With what a DSN leaves open: which of several hosts, and how long to wait for one that is gone."""
+    return make_conninfo("", **db.parameters_of(dsn))
 
 
 def literal(value: str) -> str:

@@ -136,6 +136,13 @@ def list_commits(conn: psycopg.Connection[Any], schema: str, after: int) -> list
     return found
 
 
+def list_inlining(conn: psycopg.Connection[Any], schema: str) -> list[QualifiedName]:
+    """The tables that may have rows or deletes in the catalog; whether they do, a plan of reading them says."""
+    with conn.transaction():
+        _search(conn, schema)
+        return [QualifiedName(*row) for row in conn.execute(QUERIES["inlining"].compose()).fetchall()]
+
+
 def list_crowds(conn: psycopg.Connection[Any], schema: str, small: int) -> list[Crowd]:
     """The files of every table, hidden states included; ``small``: below how many bytes a file is."""
     with conn.transaction():

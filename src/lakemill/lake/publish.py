@@ -37,6 +37,7 @@ from lakemill.lake.statements import QUERIES, Statements
 from lakemill.lake.writing import write
 from lakemill.settings import PublishSettings
 from lakemill.store import db
+from lakemill.telemetry import metrics
 
 Connect = Callable[[], psycopg.Connection[Any]]
 More = Callable[[psycopg.Cursor[Any], int], None]
@@ -109,6 +110,8 @@ class Publisher:
                 if step is Step.SETTLE:
                     return self._settled(intent.publish_id, failed)
                 if step is Step.RETRY:
+                    if failed.failure in (Failure.LOST_RACE, Failure.SERIALIZATION):
+                        metrics.count_conflict()
                     self._pause(attempt)
                     continue
                 raise failed.told(attempt) from failed.__cause__

@@ -91,7 +91,7 @@ def move_catalog(settings: Settings, dsn: str, source: Path) -> Moved:
             for table in tables:
                 if table.inlined:
                     _create(conn, staging, table)
-            connection.execute(f"ATTACH {duck.literal(dsn)} AS {PG} (TYPE postgres, SCHEMA {duck.literal(staging)})")
+            connection.execute(duck.attach_postgres_statement(dsn, staging, PG))
             _copy(connection, staging, tables, data_path)
             require_equal_rows(connection, staging, tables)
             _attach(connection, dsn, staging, None)

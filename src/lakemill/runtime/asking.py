@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from lakemill.core.names import QualifiedName
 from lakemill.store import definitions, work
-from lakemill.store.work import Kind
+from lakemill.telemetry import tracing
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
 
 
 def ask_for_refresh(lake: Lake, name: QualifiedName) -> int:
-    """The id of the work, which may have been due already."""
+    """The id of the work, which may have been due already; then it goes first, and to the newest snapshot."""
     own = definitions.get(lake.conn, name)
     graph = definitions.graph(lake.conn)
     tables = {table.name: table for table in definitions.list_all(lake.conn)}
@@ -30,17 +30,15 @@ def ask_for_refresh(lake: Lake, name: QualifiedName) -> int:
             before = [ids[supplier] for supplier in graph.suppliers(one) if supplier in ids]
             table = tables[one]
             reason = "asked for" if one == own.name else f"{own.name} was asked for, and reads it"
-            ids[one], _ = work.add(
+            ids[one] = work.ask(
                 lake.conn,
-                Kind.REFRESH,
-                str(table.id),
+                table.id,
                 reason,
-                dynamic_id=table.id,
+                b,
+                t,
                 after=before,
-                b=b,
-                t=t,
-                manual=True,
                 priority=table.definition.priority,
+                traceparent=tracing.traceparent(),
             )
         work.tell(lake.conn, work.DUE)
     return ids[own.name]

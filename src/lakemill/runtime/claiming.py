@@ -87,16 +87,26 @@ def free(conn: db.Connection, holders: Sequence[str]) -> None:
 
 
 def free_the_dead(conn: db.Connection) -> None:
-    """What processes of this machine held that are no more is free at once: claims, work, tables with requests."""
+    """What processes of this machine held that are no more is free at once: claims, work, tables with requests.
+
+    Workers that are gone stay known, as ``worker_up`` 0: somebody should look.
+    """
     for dynamic_id, name in claims.held(conn):
         if is_dead(name):
             claims.take_away(conn, dynamic_id, name)
     for name in work.holders(conn):
         if is_dead(f"{name}:"):
-            work.leave(conn, name)
+            work.hand_back(conn, name)
     for table_id, name in batches.held(conn):
         if is_dead(name):
             batches.take_away(conn, table_id, name)
+
+
+def forget_the_dead(conn: db.Connection) -> None:
+    """Workers of this machine that are no more: one that is started here takes their place."""
+    for name in work.holders(conn):
+        if is_dead(f"{name}:"):
+            work.leave(conn, name)
 
 
 def is_dead(name: str) -> bool:

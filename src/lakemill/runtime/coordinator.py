@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from lakemill.errors import EngineLost, LakemillError
+from lakemill.errors import EngineLost, EngineUnreachable, LakemillError
 from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.materialise import materialise, warm
 from lakemill.runtime.open import open as open_lake
@@ -22,7 +22,8 @@ from lakemill.spark import session, usage
 from lakemill.store import batches, db, work
 from lakemill.store.batches import Pending
 from lakemill.telemetry import metrics
-from lakemill.telemetry.log import failed, log
+from lakemill.telemetry.failures import failed
+from lakemill.telemetry.log import log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,7 +97,7 @@ class Coordinator:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for own in list(self._sessions.values()):
-            own.interrupt()  # the batch fails, and is left to others
+            own.interrupt(own.tag)  # the batch fails, and is left to others
         for thread in threads:
             thread.join(1.0)
         log().info("stopped", left=sorted(self._doing))
@@ -156,7 +157,7 @@ class Coordinator:
                     self._pass_all(lake)
             except db.LOST as error:
                 failed("ingest", db.unavailable(error))
-            except EngineLost as error:
+            except (EngineLost, EngineUnreachable) as error:
                 failed("ingest", error)
                 self._lost.set()
             except Exception as error:  # whatever it is, the next batch is tried

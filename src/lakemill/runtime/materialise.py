@@ -25,6 +25,7 @@ from lakemill.core.schema import Column
 from lakemill.errors import (
     ClaimLost,
     EngineLost,
+    EngineUnreachable,
     InternalError,
     LakemillError,
     PublishConflict,
@@ -95,7 +96,7 @@ def materialise(lake: Lake, table_id: int, stopping: Callable[[], bool] = lambda
                 batches.release(lake.conn, held)
                 return None
             _nack(lake, held, error)
-            if isinstance(error, EngineLost):
+            if isinstance(error, EngineLost | EngineUnreachable):
                 raise
             return None
     if passed is None:

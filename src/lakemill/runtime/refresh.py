@@ -117,9 +117,14 @@ def _round(
 
 
 def refresh_at(
-    lake: Lake, dynamic_id: int, b: Snapshot, t: datetime, lost: Callable[[], LakemillError | None] = lambda: None
+    lake: Lake,
+    dynamic_id: int,
+    b: Snapshot,
+    t: datetime,
+    lost: Callable[[], LakemillError | None] = lambda: None,
+    trigger: Trigger = Trigger.SCHEDULED,
 ) -> RefreshRecord | None:
-    """One table, at the data snapshot that the scheduler chose; None where it, or what it reads, has passed that.
+    """For a worker: one table, at the data snapshot that was chosen; None where it, or what it reads, has passed that.
 
     Suppliers that did not change since are held to be right at b, too; the others must have got there before. ``lost``
     says why it was stopped, where it was.
@@ -128,7 +133,8 @@ def refresh_at(
     with pins.pinned(lake.conn, b.id, holder(), "refresh", PIN, catalog_schema=schema):
         for one in (*definitions.ancestors(lake.conn, dynamic_id), dynamic_id):
             table = definitions.by_id(lake.conn, one)
-            work = Refresh(lake, table, definitions.sources(lake.conn, table), b, t, Trigger.SCHEDULED, lost=lost)
+            sources = definitions.sources(lake.conn, table)
+            work = Refresh(lake, table, sources, b, t, trigger, lost=lost, queued=True)
             if one != dynamic_id:
                 if not _holds(lake, table, b, t):
                     work.hold()
@@ -178,6 +184,8 @@ class Refresh(Planning):
     """Of an earlier round, which could not end it."""
     lost: Callable[[], LakemillError | None] = lambda: None
     """Why somebody stopped it; None: nobody did."""
+    queued: bool = False
+    """A worker does it: whatever goes wrong is recorded, and not raised."""
     record: RefreshRecord = field(init=False)
 
     def begin(self) -> None:
@@ -230,7 +238,7 @@ class Refresh(Planning):
         except Exception as error:  # a mistake of ours: recorded, and told as what it is
             told = self.lost() or InternalError(f"{type(error).__name__}: {error}")
             self.record = recording.failed(self.lake, self._so_far(), told)
-            if self.trigger is not Trigger.SCHEDULED:
+            if not self.queued:
                 raise
             log_failed("refresh", error, table=str(self.table.name))
         return self.record

@@ -8,6 +8,7 @@ nothing that the next one could not read anew, so that it may be killed at any l
 from __future__ import annotations
 
 import time
+from collections.abc import Container
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,14 +19,15 @@ from lakemill.core.lag import lag
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import Backoff
 from lakemill.core.rounds import Round, Wait, next_look, plan_rounds, shortfalls
-from lakemill.core.tending import candidates, open_at
+from lakemill.core.tending import candidates, open_at, window_of
 from lakemill.lake.listing import list_crowds
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.store import audit, db, history, publishes, quotas, versions, work
 from lakemill.store.work import Kind
 from lakemill.telemetry import metrics, tracing
-from lakemill.telemetry.log import failed, log
+from lakemill.telemetry.failures import failed
+from lakemill.telemetry.log import log
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -65,7 +67,9 @@ class Scheduler:
         self._told: dict[QualifiedName, str] = {}
         self._warned: frozenset[QualifiedName] = frozenset()
         self._raised = self._measured = self._forgot = datetime.min.replace(tzinfo=UTC)
-        self._tended = datetime.now(UTC)
+        self._tended: dict[str, datetime] = {}
+        """By window: when its tables were last looked through."""
+        self._begun = datetime.now(UTC)
         self.leads = False
         self.ready = False
         """Whether it looks, or stands by for another that does."""
@@ -141,9 +145,9 @@ class Scheduler:
         if added:
             work.tell(lake.conn, work.DUE)
         self._say([wait for one in rounds for wait in one.waits])
-        if now - self._tended >= self._settings.upkeep.interval and open_at(self._settings.upkeep.window, now):
-            added += _tend(lake)
-            self._tended = now
+        if windows := self._windows(now):
+            added += _tend(lake, windows)
+            self._tended |= dict.fromkeys(windows, now)
         if now - self._forgot >= FORGET:
             _forget(lake, now)
             self._forgot = now
@@ -154,6 +158,13 @@ class Scheduler:
         done = Ticked(rounds, added, time.monotonic() - started)
         metrics.observe_tick(done.seconds)
         return done
+
+    def _windows(self, now: datetime) -> frozenset[str]:
+        """The windows of upkeep that are open, and due again."""
+        upkeep = self._settings.upkeep
+        every = {upkeep.window, *upkeep.windows.values()}
+        due = (one for one in every if now - self._tended.get(one, self._begun) >= upkeep.interval)
+        return frozenset(one for one in due if open_at(one, now))
 
     def _say(self, waits: list[Wait]) -> None:
         """Who waits, and for whom; once for each reason."""
@@ -229,13 +240,14 @@ def _widen(lake: Lake, look: Look, one: Round) -> None:
         versions.raise_idle(lake.conn, idle[b], b, lake.snapshot(b).time, lake.settings.lake.catalog_schema)
 
 
-def _tend(lake: Lake) -> int:
-    """Upkeep that the settings leave to the service, after all refreshes; how much is new."""
+def _tend(lake: Lake, windows: Container[str]) -> int:
+    """Upkeep that the settings leave to the service, of what has one of these windows; how much is new."""
     settings = lake.settings.upkeep
     jobs = settings.auto.split(", ") if settings.auto else []
-    due = [(job, "by upkeep.auto") for job in jobs if job != "compact"]
+    due = [(job, "by upkeep.auto") for job in jobs if job != "compact" and settings.window in windows]
     if "compact" in jobs:
         crowds = list_crowds(lake.conn, lake.settings.lake.catalog_schema, settings.target_file_size // 4)
+        crowds = [one for one in crowds if window_of(one.table, settings.windows, settings.window) in windows]
         worth = candidates(crowds, settings.small_files, settings.deleted_share)
         due += [(f"compact {one.table}", one.why) for one in worth[:AT_ONCE]]
     return sum(work.add(lake.conn, Kind.UPKEEP, subject, why, priority=LAST)[1] for subject, why in due)

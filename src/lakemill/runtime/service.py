@@ -5,6 +5,7 @@ Each part is a thread that goes on by itself through every failure; here they ar
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from threading import Event, Thread
@@ -52,9 +53,9 @@ class Service:
 
     def join(self) -> None:
         """After ``stop`` was set: until all parts have ended, but not for ever."""
-        grace = self._settings.service.stop_grace.total_seconds() + LATEST
+        deadline = time.monotonic() + self._settings.service.stop_grace.total_seconds() + LATEST
         for thread in self._threads:
-            thread.join(grace)
+            thread.join(max(0.0, deadline - time.monotonic()))
         late = [thread.name for thread in self._threads if thread.is_alive()]
         if late:
             log().warning("left behind", parts=late)

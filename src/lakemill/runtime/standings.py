@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lakemill.core.commits import CommitIndex
 from lakemill.core.definition import TargetLag
 from lakemill.core.graph import Graph, Node, build_graph
-from lakemill.core.lag import Commit, Standing
+from lakemill.core.lag import Commit, Standing, Version
 from lakemill.core.names import QualifiedName
 from lakemill.core.scan import Snapshot
 from lakemill.lake.listing import list_commits
@@ -44,6 +44,8 @@ class Looks:
         self._index = CommitIndex()
         self._since = 0
         """From which snapshot on the index knows all."""
+        self._halted: dict[int, tuple[Version, Commit]] = {}
+        """The first change of tables that nobody refreshes, by id: for their sake no commit need be remembered."""
         self._nodes: frozenset[Node] = frozenset()
         self._graph = build_graph(())
 
@@ -51,8 +53,10 @@ class Looks:
         lake = self._lake
         schema = lake.settings.lake.catalog_schema
         tables = work.known(lake.conn)  # first: what it says of each table is of one moment
-        loaded = [one.version.b_hi for one in tables if one.version is not None]
-        loaded += [one.failure.b for one in tables if one.failure is not None]  # what came since is asked for
+        self._halted = {one.id: self._halted[one.id] for one in tables if self._halting(one)}
+        loaded = [one.version.b_hi for one in tables if one.version is not None and one.id not in self._halted]
+        failed = (one for one in tables if one.failure is not None and one.active)
+        loaded += [one.failure.b for one in failed if one.failure is not None]  # what came since is asked for
         oldest = min(loaded) if loaded else lake.snapshot().id
         if self._index.last is None or oldest < self._since:
             self._index, self._since = CommitIndex(last=oldest), oldest
@@ -98,8 +102,18 @@ class Looks:
     def _change(self, one: Known, bases: frozenset[int]) -> Commit | None:
         if one.version is None:
             return None
+        if one.id in self._halted:
+            return self._halted[one.id][1]
         first = self._index.first(bases, one.version.b_hi)
-        return _earlier(first, self._index.first((one.version.table_id,), one.version.commit))
+        found = _earlier(first, self._index.first((one.version.table_id,), one.version.commit))
+        if found is not None and not one.active:
+            self._halted[one.id] = one.version, found
+        return found
+
+    def _halting(self, one: Known) -> bool:
+        """Whether it is as it was when its first change was found, and nobody refreshes it."""
+        known = self._halted.get(one.id)
+        return known is not None and not one.active and one.version == known[0]
 
     def _graph_of(self, tables: tuple[Known, ...]) -> Graph:
         """Built anew only when a definition or a state changed: most looks find the same tables."""

@@ -1,4 +1,4 @@
-"""The four jobs that keep a lake small: compact, expire, cleanup, orphans; a dry run shows the plan that a run does.
+"""The jobs that keep a lake small: flush, compact, expire, cleanup, orphans; a dry run shows the plan that a run does.
 
 The door for the command line and for Python. Every job is planned as a value first (``lake/expiry``, ``lake/upkeep``,
 ``lake/compaction``), and either told or carried out; the report says what was done and what stays, with the reasons.
@@ -16,13 +16,22 @@ from lakemill.core.compact import CompactPlan, Group
 from lakemill.core.expiry import ExpirePlan
 from lakemill.core.lag import lag
 from lakemill.core.names import parse_name
-from lakemill.errors import LakemillError, OutcomeUnknown, PublishConflict
+from lakemill.errors import (
+    ForeignLock,
+    LakemillError,
+    OutcomeUnknown,
+    PublishConflict,
+    UnknownTable,
+    UnsupportedLake,
+)
 from lakemill.lake import expiry, upkeep
 from lakemill.lake.compaction import MergedFile, merge_by_stock, merge_intent, plan_compact
+from lakemill.lake.listing import list_inlining
 from lakemill.lake.storage import Storage, open_storage
 from lakemill.lake.target import WriteTarget, read_target
 from lakemill.runtime.open import Lake
 from lakemill.runtime.standings import Look, Looks, raise_idle
+from lakemill.runtime.write import files_only, has_inlined
 from lakemill.spark.compact import write_merged
 from lakemill.store import claims, definitions, pins
 
@@ -49,11 +58,35 @@ class UpkeepReport:
     """What was done, or in a dry run: what would be."""
     kept: tuple[Item, ...] = ()
     snapshots: tuple[int, ...] = ()
-    """Snapshots that the job made (compact) or removed (expire)."""
+    """Snapshots that the job made (compact; the last one of flush) or removed (expire)."""
     files_removed: int = 0
     bytes_removed: int | None = 0
     """None where nobody knows: the catalog forgets the size of a file before cleanup removes it."""
     files_scheduled: int = 0
+
+
+def flush(lake: Lake, table: str | None = None, *, dry_run: bool = False) -> UpkeepReport:
+    """Rows and deletes that stock DuckDB left in the catalog become files; of this table, or of all."""
+    schema, before = lake.settings.lake.catalog_schema, lake.snapshot().id
+    named = list_inlining(lake.conn, schema) if table is None else [parse_name(table)]
+    done: list[Item] = []
+    kept: list[Item] = []
+    for name in named:
+        found = lake.table(str(name))
+        try:
+            if not has_inlined(found):
+                continue
+            if not dry_run:
+                files_only(found)
+        except UnknownTable:
+            if table is not None:
+                raise  # of all of them, one may be dropped meanwhile
+        except (PublishConflict, ForeignLock, UnsupportedLake) as error:
+            kept.append(Item(str(name), error.message))
+        else:
+            done.append(Item(str(name), "it has rows or deletes in the catalog"))
+    made = () if dry_run or not done else (lake.snapshot().id,)
+    return UpkeepReport("flush", dry_run, tuple(done), tuple(kept), made if made != (before,) else ())
 
 
 def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.core.retry import suspends
 from lakemill.core.scan import Snapshot
+from lakemill.core.tending import open_at, window_of
 from lakemill.errors import (
     ClaimLost,
     EngineLost,
+    EngineUnreachable,
     LakemillError,
     RefreshTimedOut,
     SnapshotGone,
@@ -32,7 +34,7 @@ from lakemill.errors import (
     of_code,
 )
 from lakemill.runtime import recording, upkeep
-from lakemill.runtime.claiming import free, free_the_dead, holder
+from lakemill.runtime.claiming import forget_the_dead, free, free_the_dead, holder
 from lakemill.runtime.dynamic import suspend_failing
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.refresh import refresh_at
@@ -41,7 +43,8 @@ from lakemill.store import db, definitions, work
 from lakemill.store.embedded import store_dsn
 from lakemill.store.work import Kind, Work
 from lakemill.telemetry import metrics, tracing
-from lakemill.telemetry.log import failed, log, refreshed
+from lakemill.telemetry.failures import failed
+from lakemill.telemetry.log import log, refreshed
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -51,9 +54,16 @@ if TYPE_CHECKING:
 POLL = 5.0
 """Seconds between looks for work where nobody tells of any."""
 WATCH = 1.0
+DRAIN = 60.0
+"""Seconds that all others may stand idle before the JVM is started anew, because one is still at work."""
 
 
-_JOBS = {"expire": upkeep.expire, "cleanup": upkeep.cleanup, "orphans": upkeep.orphans}
+_JOBS: Mapping[str, Callable[[Lake], upkeep.UpkeepReport]] = {
+    "flush": upkeep.flush,
+    "expire": upkeep.expire,
+    "cleanup": upkeep.cleanup,
+    "orphans": upkeep.orphans,
+}
 
 
 def default_name() -> str:
@@ -70,10 +80,19 @@ class Doing:
     lost: LakemillError | None = None
     """Why it must not go on."""
 
+    @property
+    def tag(self) -> str:
+        """What Spark knows its jobs by."""
+        return f"lakemill-work-{self.work.id}"
+
     def cancel(self, why: LakemillError) -> None:
         if self.lost is None:
             self.lost = why
-            self.spark.interrupt()
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Only this: its slot may have gone on to another meanwhile."""
+        self.spark.interrupt(self.tag)
 
 
 class Worker:
@@ -85,10 +104,11 @@ class Worker:
         self.slots = slots or settings.service.slots
         self.kinds = tuple(kinds)
         self._doing: dict[int, Doing] = {}
-        self._done = 0
         self._taking = Lock()
         self._pause = Event()
         """Nobody takes new work: the JVM is about to be started anew."""
+        self._lost = Event()
+        """It must be: it is gone."""
         self._left: set[int] = set()
         """Work that could not be handed back, because PostgreSQL did not answer."""
         self._stop = Event()
@@ -104,6 +124,7 @@ class Worker:
         self._stop = stop
         with suppress(LakemillError, *db.LOST), closing(self._connect()) as conn:
             work.leave(conn, self.name)  # what one of this name had, and did not end
+            forget_the_dead(conn)  # in whose place it may have been started
         threads = [
             Thread(target=self._slot, args=(n,), name=f"lakemill-slot-{n}", daemon=True) for n in range(self.slots)
         ]
@@ -157,23 +178,37 @@ class Worker:
         most = self._settings.service.refresh_timeout.total_seconds()
         for one in list(self._doing.values()):
             if one.lost is not None:
-                one.spark.interrupt()  # it may have been between two jobs
+                one.interrupt()  # it may have been between two jobs
             elif time.monotonic() - one.since > most:
                 one.cancel(RefreshTimedOut(f"it took longer than {most:.0f} s"))
 
     def _recycle(self) -> None:
-        """After so many refreshes, or when it has grown too large, Spark's JVM is started anew; nobody works then."""
+        """After so many refreshes, or when it has grown too large, Spark's JVM is started anew; nobody works then.
+
+        What a coordinator and the API of the same process did on it counts as well. One that is at work for long does
+        not hold up all others: as long as the JVM lives, that can wait.
+        """
         service = self._settings.service
-        if not self._pause.is_set():
-            often = service.recycle_jobs and self._done >= service.recycle_jobs
+        if not self._lost.is_set():
+            often = service.recycle_jobs and usage.done() >= service.recycle_jobs
             if not often and _jvm_memory() < service.recycle_memory:
+                self._pause.clear()  # the coordinator beside us may have done it
                 return
-            self._pause.set()
-        with self._taking:
-            if not self._doing and usage.recycle_when_idle():
-                log().info("Spark was started anew", after=self._done)
-                self._done = 0
+            if usage.longest() > DRAIN:
+                usage.recycle_later()
                 self._pause.clear()
+                return
+        self._pause.set()
+        with self._taking:
+            after = usage.done()
+            if not self._doing and usage.recycle_when_idle():
+                log().info("Spark was started anew", after=after)
+                self._lost.clear()
+                self._pause.clear()
+
+    def _lose_engine(self) -> None:
+        self._lost.set()
+        self._pause.set()
 
     def _connect(self) -> db.Connection:
         return db.connect(store_dsn(self._settings))
@@ -201,7 +236,7 @@ class Worker:
                 if doing is None:
                     work.wait(heard, POLL if not self._pause.is_set() else WATCH)
                     continue
-                spark.tag = f"lakemill-work-{doing.work.id}"
+                spark.tag = doing.tag
                 try:
                     with usage.used():
                         if doing.work.kind is Kind.REFRESH:
@@ -215,7 +250,6 @@ class Worker:
                     raise
                 finally:
                     del self._doing[number]
-                    self._done += 1
 
     def _take(self, number: int, lake: Lake, spark: session.Own) -> Doing | None:
         with self._taking:
@@ -241,7 +275,7 @@ class Worker:
         try:
             b = lake.snapshot(found.b)
             with tracing.carried(found.traceparent):
-                record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost)
+                record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost, _trigger(found.manual))
         except SnapshotGone as error:  # it was expired before anybody came to it: a later one is planned
             failed("refresh", error, dynamic_id=found.dynamic_id)
         with lake.conn.transaction():
@@ -259,12 +293,18 @@ class Worker:
         if record is not None:
             refreshed(record)
             metrics.observe_refresh(record)
-            if record.error_code == EngineLost.code:
-                self._pause.set()
+            if record.error_code in (EngineLost.code, EngineUnreachable.code):  # half a JVM may be left
+                self._lose_engine()
 
     def _tend(self, lake: Lake, found: Work) -> None:
         """One job of upkeep; what it could not do is due again at the next interval."""
         job, _, table = found.subject.partition(" ")
+        settings = lake.settings.upkeep
+        window = window_of(table, settings.windows, settings.window) if table else settings.window
+        if not open_at(window, datetime.now(UTC)):  # it was due within it, and nobody had time
+            log().info(f"{found.subject}: left for the next {window}")
+            work.done(lake.conn, self.name, [found.id])
+            return
         try:
             report = upkeep.compact(lake, table) if job == "compact" else _JOBS[job](lake)
             log().info(f"{found.subject}: {len(report.done)} done, {len(report.kept)} kept ({found.reason})")
@@ -272,9 +312,13 @@ class Worker:
             raise
         except Exception as error:  # whatever it is, it is not done again at once
             failed(found.subject, error)
-            if isinstance(error, EngineLost):
-                self._pause.set()
+            if isinstance(error, EngineLost | EngineUnreachable):
+                self._lose_engine()
         work.done(lake.conn, self.name, [found.id])
+
+
+def _trigger(manual: bool) -> Trigger:
+    return Trigger.MANUAL if manual else Trigger.SCHEDULED
 
 
 def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: int) -> None:
@@ -284,15 +328,15 @@ def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: 
         if record.action is not Action.NO_DATA and record.seconds is not None:
             work.took(lake.conn, record.dynamic_id, timedelta(seconds=record.seconds))
         return
-    if record.outcome is Outcome.FAILED:
+    if record.outcome is Outcome.FAILED and not found.manual:  # whoever asked is told, and may ask again
         error = of_code(record.error_code or "")
         failure = work.failed(lake.conn, record.dynamic_id, b.id, error)
         others = work.most_lost(lake.conn, record.dynamic_id, error.code)
         if failure is not None and suspends(failure, error, most, others):
             suspend_failing(lake, record.dynamic_id, f"{failure.count} refreshes failed in a row: {error.code}")
-    for work_id, dynamic_id in work.waiting_for(lake.conn, found.id):
+    for work_id, dynamic_id, manual in work.waiting_for(lake.conn, found.id):
         with suppress(UnknownDynamicTable):
-            recording.skipped(lake, definitions.by_id(lake.conn, dynamic_id), record, Trigger.SCHEDULED, b)
+            recording.skipped(lake, definitions.by_id(lake.conn, dynamic_id), record, _trigger(manual), b)
         work.pass_over(lake.conn, [dynamic_id])
         work.done(lake.conn, "", [work_id])
 

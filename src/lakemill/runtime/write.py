@@ -305,7 +305,7 @@ def writing(table: Table, *, changes: bool = False) -> Iterator[Writing]:
 
     With ``changes`` it holds no inlined rows or deletes, because what is taken out is named by file and position.
     """
-    attempt = Writing(table.lake, _files_only(table) if changes else _state(table, planned=False))
+    attempt = Writing(table.lake, files_only(table) if changes else _state(table, planned=False))
     with leaving_nothing(attempt):
         yield attempt
 
@@ -358,7 +358,11 @@ def _state(table: Table, *, planned: bool = True) -> State:
         return State(snapshot, found, read_target(lake.conn, found), plan)
 
 
-def _files_only(table: Table) -> State:
+def has_inlined(table: Table) -> bool:
+    return _state(table).inlined
+
+
+def files_only(table: Table) -> State:
     """A state all of whose rows and deletes are in files; others may inline more while we flush, so we look again."""
     for _ in range(ATTEMPTS):
         state = _state(table)

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 
-from lakemill.errors import BadSettings, EngineLost, MissingPart
+from lakemill.errors import BadSettings, EngineLost, EngineUnreachable, MissingPart
 from lakemill.settings import Settings
 from lakemill.spark import jars, java, s3
 
@@ -64,6 +64,7 @@ PROFILES: Mapping[str, str] = {
 }
 CONNECT_SECONDS = 10
 RECYCLE_SECONDS = 10
+NO_MASTER = "its master does not answer"
 
 _session: SparkSession | None = None
 _applied: Settings | None = None
@@ -146,7 +147,7 @@ class Own:
 
     pool: str
     tag: str = ""
-    """Of what it does from now on, which `interrupt` stops."""
+    """Of what it does from now on, by which `interrupt` stops it."""
     _of: SparkSession | None = None
     _mine: SparkSession | None = None
     _tagged: str = ""
@@ -169,11 +170,11 @@ class Own:
             self._tagged = self.tag
         return self._mine
 
-    def interrupt(self) -> None:
-        """Stop what it is at, from another thread: its jobs fail."""
+    def interrupt(self, tag: str) -> None:
+        """Stop what it does under this tag, from another thread: its jobs fail."""
         with suppress(Exception):  # what is gone needs no stopping
-            if self._mine is not None and self._tagged:
-                self._mine.interruptTag(self._tagged)
+            if self._mine is not None:
+                self._mine.interruptTag(tag)
 
 
 def own(pool: str) -> Own:
@@ -285,15 +286,19 @@ def _launch(settings: Settings) -> SparkSession:
         conf["spark.jars"] = ",".join(part for part in (conf.get("spark.jars"), *map(str, files)) if part)
     for key, value in conf.items():
         builder = builder.config(key, value)
+    cause: Exception | None = None
     try:
         with _uninterrupted(), warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
             )  # Connect sets everything a second time, and warns about what only a launch can
-            return builder.getOrCreate()
+            session = builder.getOrCreate()
+        if _alive(session):
+            return session
+        reason = NO_MASTER  # then it gives up, and leaves a session that is stopped
     except Exception as error:  # py4j's, gRPC's and PySpark's errors have no common root
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise EngineLost(f"Spark did not start: {reason}", remedy="`lakemill doctor` checks Java and Spark") from error
+        reason, cause = _reason(error), error
+    raise EngineUnreachable(f"Spark did not start: {reason}") from cause
 
 
 def _connect(url: str) -> SparkSession:
@@ -304,8 +309,20 @@ def _connect(url: str) -> SparkSession:
         socket.create_connection((place.hostname or "", place.port or 15002), timeout=CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
         cure = "check spark.remote, and that the Spark Connect server runs"
-        raise EngineLost(f"Spark Connect at {place.hostname}:{place.port or 15002}: {error}", remedy=cure) from error
-    return SparkSession.builder.remote(url).getOrCreate()
+        told = f"Spark Connect at {place.hostname}:{place.port or 15002}: {error}"
+        raise EngineUnreachable(told, remedy=cure) from error
+    try:
+        return SparkSession.builder.remote(url).getOrCreate()
+    except Exception as error:  # gRPC's, of whatever answers there
+        raise EngineUnreachable(f"Spark Connect at {place.hostname}:{place.port or 15002}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says something; of a session whose master did not answer, that."""
+    if "stopped SparkContext" in str(error):  # it gave up meanwhile
+        return NO_MASTER
+    lines = [line.strip(": ") for line in str(error).splitlines() if not line.startswith("An error occurred while")]
+    return next((line for line in lines if line), type(error).__name__)
 
 
 def _adopt(session: Any) -> None:

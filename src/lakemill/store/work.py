@@ -22,7 +22,7 @@ from psycopg import sql
 from lakemill.core.lag import Failure, Version
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import BLAMED
-from lakemill.errors import LakemillError, Retry
+from lakemill.errors import ClaimLost, LakemillError, Retry
 from lakemill.store.db import Connection, Executor
 from lakemill.store.queries import load_queries
 
@@ -109,7 +109,6 @@ def add(
     after: Sequence[int] = (),
     b: int | None = None,
     t: datetime | None = None,
-    manual: bool = False,
     priority: int = 0,
     traceparent: str | None = None,
 ) -> tuple[int, bool]:
@@ -122,13 +121,44 @@ def add(
         "after": list(after),
         "b": b,
         "t": t,
-        "manual": manual,
         "priority": priority,
         "traceparent": traceparent,
     }
     row = where.execute(QUERIES["add"].compose(), values).fetchone()
     assert row is not None  # noqa: S101  (it is there, by us or by somebody else)
     return int(row[0]), bool(row[1])
+
+
+def ask(
+    where: Executor,
+    dynamic_id: int,
+    reason: str,
+    b: int,
+    t: datetime,
+    *,
+    after: Sequence[int] = (),
+    priority: int = 0,
+    traceparent: str | None = None,
+) -> int:
+    """A refresh that somebody wants: before all others, and at this ``b``, wherever the scheduler had planned it.
+
+    Where one is at work on the table, at a ``b`` of before, there is another after it.
+    """
+    values: dict[str, Any] = {
+        "kind": Kind.REFRESH.value,
+        "dynamic_id": dynamic_id,
+        "after": list(after),
+        "b": b,
+        "t": t,
+        "priority": priority,
+        "reason": reason,
+        "traceparent": traceparent,
+    }
+    for subject in (str(dynamic_id), f"{dynamic_id} again"):
+        row = where.execute(QUERIES["ask"].compose(), {**values, "subject": subject}).fetchone()
+        if row is not None:
+            return int(row[0])
+    raise ClaimLost("it is being refreshed, and was asked for again", remedy="try again when that is done")
 
 
 def take_up(where: Executor, dynamic_ids: Iterable[int], at: datetime) -> None:
@@ -256,10 +286,10 @@ def hand_back(where: Executor, worker: str, work_ids: Iterable[int] | None = Non
     where.execute(QUERIES["hand_back"].compose(), {"worker": worker, "work_ids": wanted})
 
 
-def waiting_for(where: Executor, work_id: int) -> tuple[tuple[int, int], ...]:
-    """What can't be done without it: ids of work and of dynamic tables, in order."""
+def waiting_for(where: Executor, work_id: int) -> tuple[tuple[int, int, bool], ...]:
+    """What can't be done without it: ids of work and of dynamic tables, and whether somebody asked for it; in order."""
     rows = where.execute(QUERIES["waiting_for"].compose(), {"work_id": work_id}).fetchall()
-    return tuple((row[0], row[1]) for row in rows)
+    return tuple((row[0], row[1], row[2]) for row in rows)
 
 
 def leave(where: Executor, worker: str) -> None:

@@ -207,8 +207,8 @@ def exposition() -> bytes:
 
 
 # ---------------------------------------------------------------- what this process did
-def observe_refresh(record: Refresh) -> None:
-    """A refresh that is over, however it ended."""
+def observe_refresh(record: Refresh, *, told: bool = False) -> None:
+    """A refresh that is over, however it ended; ``told``: its error goes to a caller, and is counted there."""
     action = UNPLANNED if record.action is None else record.action.value
     _count("refresh_total", record.outcome.value, action)
     if record.outcome is Outcome.SUCCEEDED:
@@ -223,7 +223,7 @@ def observe_refresh(record: Refresh) -> None:
             _observe("cardinality_ratio", record.cardinality_ratio)
         if record.rows_recomputed:
             _observe("dedup_ratio", max(0.0, 1 - (inserted + deleted) / record.rows_recomputed))
-    elif record.error_code is not None and record.outcome is not Outcome.SKIPPED:  # that one never held the claim
+    elif not told and record.error_code is not None and record.outcome is not Outcome.SKIPPED:  # that had no claim
         count_error(record.error_code)
 
 

@@ -63,6 +63,15 @@ SELECT p.snapshot_id, p.snapshot_time, c.changes_made
 FROM ducklake_snapshot p LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
 WHERE p.snapshot_id > %(after)s ORDER BY p.snapshot_id;
 
+-- name: inlining
+-- tables that have a place for rows or deletes in the catalog itself, whether it holds any or not
+SELECT s.schema_name, t.table_name
+FROM ducklake_table t JOIN ducklake_schema s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL
+WHERE t.end_snapshot IS NULL AND NOT starts_with(t.table_name, '__lakemill_')
+  AND (EXISTS (SELECT FROM ducklake_inlined_data_tables i WHERE i.table_id = t.table_id)
+       OR to_regclass('ducklake_inlined_delete_' || t.table_id) IS NOT NULL)
+ORDER BY s.schema_name, t.table_name;
+
 -- name: crowds
 -- what the files of every table are like now: small ones, and how many of their rows are deleted
 SELECT s.schema_name, t.table_name, count(*) FILTER (WHERE f.file_size_bytes < %(small)s),

@@ -4,11 +4,20 @@
 -- due work, unless it is there already; then that one
 WITH added AS (
   INSERT INTO lakemill.work (kind, subject, dynamic_id, after, b, t, manual, priority, reason, traceparent)
-  VALUES (%(kind)s, %(subject)s, %(dynamic_id)s, %(after)s::bigint[], %(b)s, %(t)s, %(manual)s, %(priority)s, %(reason)s, %(traceparent)s)
+  VALUES (%(kind)s, %(subject)s, %(dynamic_id)s, %(after)s::bigint[], %(b)s, %(t)s, false, %(priority)s, %(reason)s, %(traceparent)s)
   ON CONFLICT (kind, subject) DO NOTHING RETURNING work_id)
 SELECT work_id, true FROM added
 UNION ALL
 SELECT work_id, false FROM lakemill.work WHERE kind = %(kind)s AND subject = %(subject)s LIMIT 1;
+
+-- name: ask
+-- somebody asked for it: it goes first and to this b, also where it was due already; no row where somebody is at it
+INSERT INTO lakemill.work AS w (kind, subject, dynamic_id, after, b, t, manual, priority, reason, traceparent)
+VALUES (%(kind)s, %(subject)s, %(dynamic_id)s, %(after)s::bigint[], %(b)s, %(t)s, true, %(priority)s, %(reason)s, %(traceparent)s)
+ON CONFLICT (kind, subject) DO UPDATE SET after = excluded.after, b = excluded.b, t = excluded.t, manual = true,
+  priority = excluded.priority, reason = excluded.reason, traceparent = excluded.traceparent
+WHERE w.worker IS NULL
+RETURNING work_id;
 
 -- name: rounds
 -- the scheduler has taken these tables up; NULL: their round did not come to them
@@ -20,6 +29,7 @@ WITH next AS (
   SELECT w.work_id FROM lakemill.work w
   WHERE w.kind = ANY(%(kinds)s::text[]) AND (w.worker IS NULL OR w.expires_at <= clock_timestamp())
     AND NOT EXISTS (SELECT FROM lakemill.work f WHERE f.work_id = ANY(w.after))
+    AND NOT EXISTS (SELECT FROM lakemill.work o WHERE o.dynamic_id = w.dynamic_id AND o.work_id <> w.work_id AND o.expires_at > clock_timestamp())
     AND NOT EXISTS (SELECT FROM lakemill.claims c WHERE c.dynamic_id = w.dynamic_id AND c.expires_at > clock_timestamp())
   ORDER BY w.manual DESC, w.priority DESC, w.added_at, w.work_id
   LIMIT 1 FOR UPDATE OF w SKIP LOCKED)
@@ -56,10 +66,10 @@ WHERE worker = %(worker)s AND (%(work_ids)s::bigint[] IS NULL OR work_id = ANY(%
 -- name: waiting_for
 -- what waits for this work, directly and through others, in order
 WITH RECURSIVE later AS (
-  SELECT w.work_id, w.dynamic_id FROM lakemill.work w WHERE %(work_id)s = ANY(w.after)
+  SELECT w.work_id, w.dynamic_id, w.manual FROM lakemill.work w WHERE %(work_id)s = ANY(w.after)
   UNION
-  SELECT w.work_id, w.dynamic_id FROM later l JOIN lakemill.work w ON l.work_id = ANY(w.after))
-SELECT work_id, dynamic_id FROM later ORDER BY work_id;
+  SELECT w.work_id, w.dynamic_id, w.manual FROM later l JOIN lakemill.work w ON l.work_id = ANY(w.after))
+SELECT work_id, dynamic_id, manual FROM later ORDER BY work_id;
 
 -- name: leave
 -- a worker that has stopped
@@ -76,8 +86,8 @@ SELECT worker, slots, kinds, started_at, seen_at, clock_timestamp() - seen_at FR
 
 -- name: depth
 -- how much is due, by kind, and for how long the oldest has waited
-SELECT kind, count(*) FILTER (WHERE worker IS NULL), coalesce(extract(epoch FROM clock_timestamp() - min(added_at) FILTER (WHERE worker IS NULL)), 0)
-FROM lakemill.work GROUP BY kind;
+SELECT kind, count(*) FILTER (WHERE free), coalesce(extract(epoch FROM clock_timestamp() - min(added_at) FILTER (WHERE free)), 0)
+FROM (SELECT kind, added_at, worker IS NULL OR expires_at <= clock_timestamp() AS free FROM lakemill.work) w GROUP BY kind;
 
 -- name: failed
 -- one more scheduled refresh failed; how many in a row now
