@@ -7,7 +7,6 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── UserError            never retried: somebody must change something            exit 2
     │   ├── BadSettings · BadArgument · UnknownTable · UnknownColumn · UnknownSnapshot · SqlFailed
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
-    │   ├── NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── QueryRefused · QueryTooLarge · ResultTooLarge · QueryCancelled · UnknownQuery · QueryRuns
     │   ├── UnknownProfile · NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
@@ -15,8 +14,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── Unauthenticated · Forbidden · UnknownKey · UnknownTenant · TenantExists · UnknownPin
     │   ├── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
     │   ├── BadBody · BadRecords · RequestTooLarge · IdempotencyConflict · BadToken · TokenOfAnotherLake
-    │   └── NoIngestTable · RequestsPending · UnknownLetter
-    │   ├── LakeExists · NoLake · Unwritable · UnknownBucket · FileGone · MissingPart
+    │   ├── NoIngestTable · RequestsPending · UnknownLetter
     │   └── TableGone · TableSuspended
     ├── HistoryError         the past can't be used: read it all again                exit 3
     │   ├── StrictRefused · SnapshotGone · TableReplaced · ColumnsChanged · RowCountDiffers
@@ -26,8 +24,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · EngineUnreachable · ForeignLock
     │   ├── PublishTimedOut · RefreshTimedOut · Stopped · QueriesQueued · QueryTimedOut
-    │   └── Busy · Backlogged · QuotaExceeded · IssuerUnavailable
-    │   └── PublishTimedOut · RefreshTimedOut · Stopped · ConsistencyTimeout
+    │   └── Busy · Backlogged · QuotaExceeded · IssuerUnavailable · ConsistencyTimeout
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """

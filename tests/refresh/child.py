@@ -1,6 +1,7 @@
 """A refresh in a process of its own, which kills itself at a named point: ``python -m tests.refresh.child ROOT STAGE``.
 
-``claimed``: it has the claim; ``computing``: Spark is at work; ``bookkept``: all is written, COMMIT comes next;
+``claimed``: it has the claim; ``looking``: it asks what changed; ``planned``: it knows what to do; ``computing``: Spark
+is at work; ``staged``: all files are there, and no lock is held; ``bookkept``: all is written, COMMIT comes next;
 ``committed``: COMMIT was answered, and nobody was told. It prints the point first. Its claim lives for seconds.
 """
 
@@ -31,6 +32,11 @@ def main(root: str, stage: str) -> None:
 
         if stage == "claimed":
             refresh.Refresh._attempt = die  # type: ignore[method-assign]
+        elif stage == "looking":
+            refresh.Refresh.planned = die  # type: ignore[method-assign]
+        elif stage == "planned":
+            planned = refresh.Refresh.planned
+            refresh.Refresh.planned = lambda self: (planned(self), die())[0]  # type: ignore[method-assign]
         elif stage == "computing":
             threading.Thread(target=_at_work, args=(lake, die), daemon=True).start()
         else:

@@ -351,7 +351,8 @@ def test_who_waited_in_vain_is_told_and_not_remembered(mill: Mill, monkeypatch: 
 def test_kill_nine_at_any_point_loses_nothing(mill: Mill) -> None:
     """Whoever comes next waits until the claim of the dead has run out, and leaves the table as it should be."""
     mill.create("copy", "SELECT id, k FROM r WHERE k < 9")
-    for number, stage in enumerate(("claimed", "computing", "bookkept", "committed"), 1):
+    stages = ("claimed", "looking", "planned", "computing", "staged", "bookkept", "committed")  # lines 5 to 11
+    for number, stage in enumerate(stages, 1):
         mill.tell(
             f"INSERT INTO r SELECT {number} * 1000 + i, i % 10, i, 'x' FROM range(100) t(i)",
             f"DELETE FROM r WHERE id IN ({number}, {number} * 1000 - 990)",
