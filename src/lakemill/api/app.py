@@ -30,6 +30,7 @@ from lakemill.api import (
     tables,
     takers,
     tenants,
+    upkeep,
 )
 from lakemill.api.desk import Desk
 from lakemill.api.frame import Frame
@@ -45,7 +46,7 @@ from lakemill.errors import (
 )
 from lakemill.telemetry.metrics import count_error
 
-ROUTERS = (ingest, query, tables, takers, letters, dynamic, points, snapshots, pins, keys, tenants, audit)
+ROUTERS = (ingest, query, tables, takers, letters, dynamic, points, snapshots, pins, upkeep, keys, tenants, audit)
 ABOUT = """Errors are `application/problem+json`, with a stable `code`
 (docs/reference/errors.md). Every answer has `X-Trace-Id`; a W3C `traceparent` is taken over."""
 

@@ -1,13 +1,13 @@
-"""The four jobs that keep a lake small: compact, expire, cleanup, orphans; a dry run shows the plan that a run does.
+"""The jobs that keep a lake small: compact, flush, expire, cleanup, orphans; a dry run shows the plan that a run does.
 
-The door for the command line and for Python. Every job is planned as a value first (``lake/expiry``, ``lake/upkeep``,
+The door for the command line, HTTP and Python. Every job is planned as a value first (``lake/expiry``, ``lake/upkeep``,
 ``lake/compaction``), and either told or carried out; the report says what was done and what stays, with the reasons.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -15,12 +15,14 @@ from itertools import groupby
 from lakemill.core.compact import CompactPlan, Group
 from lakemill.core.expiry import ExpirePlan
 from lakemill.core.lag import lag
-from lakemill.core.names import parse_name
+from lakemill.core.names import parse_name, quote
 from lakemill.errors import LakemillError, OutcomeUnknown, PublishConflict
 from lakemill.lake import expiry, upkeep
 from lakemill.lake.compaction import MergedFile, merge_by_stock, merge_intent, plan_compact
+from lakemill.lake.listing import list_tables
 from lakemill.lake.storage import Storage, open_storage
 from lakemill.lake.target import WriteTarget, read_target
+from lakemill.runtime import write
 from lakemill.runtime.open import Lake
 from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.spark.compact import write_merged
@@ -54,6 +56,52 @@ class UpkeepReport:
     bytes_removed: int | None = 0
     """None where nobody knows: the catalog forgets the size of a file before cleanup removes it."""
     files_scheduled: int = 0
+
+
+def compact_all(lake: Lake, table: str | None = None, *, dry_run: bool = False) -> UpkeepReport:
+    """Compact one table, or each."""
+    return together("compact", dry_run, (compact(lake, name, dry_run=dry_run) for name in _tables(lake, table)))
+
+
+def flush_all(lake: Lake, table: str | None = None, *, dry_run: bool = False) -> UpkeepReport:
+    """Flush one table, or each."""
+    return together("flush", dry_run, (flush(lake, name, dry_run=dry_run) for name in _tables(lake, table)))
+
+
+def together(job: str, dry_run: bool, reports: Iterable[UpkeepReport]) -> UpkeepReport:
+    """One report of several."""
+    all_ = tuple(reports)
+    sizes = [report.bytes_removed for report in all_]
+    return UpkeepReport(
+        job,
+        dry_run,
+        tuple(item for report in all_ for item in report.done),
+        tuple(item for report in all_ for item in report.kept),
+        tuple(snapshot for report in all_ for snapshot in report.snapshots),
+        sum(report.files_removed for report in all_),
+        None if None in sizes else sum(filter(None, sizes)),
+        sum(report.files_scheduled for report in all_),
+    )
+
+
+def _tables(lake: Lake, table: str | None) -> list[str]:
+    if table is not None:
+        return [table]
+    listed = list_tables(lake.conn, lake.settings.lake.catalog_schema, lake.snapshot().id)
+    return [f"{quote(found.schema)}.{quote(found.name)}" for found in listed if found.kind == "table"]
+
+
+def flush(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
+    """Write rows and deletes of a table that are in the catalog to files; no row changes."""
+    own = lake.table(table)
+    state = write.state_of(own)
+    if not state.inlined:
+        return UpkeepReport("flush", dry_run, ())
+    rows, deletes = sum(len(one.rows) for one in state.plan.inlined_rows), len(state.plan.inlined_deletes)
+    done = (Item(f"{rows} rows, {deletes} deletes of {state.table.full_name}", "they are in the catalog"),)
+    if dry_run:
+        return UpkeepReport("flush", True, done)
+    return UpkeepReport("flush", False, done, snapshots=(write.files_only(own).snapshot.id,))
 
 
 def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
