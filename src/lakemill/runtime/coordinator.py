@@ -87,7 +87,7 @@ class Coordinator:
                 failed("coordinate", db.unavailable(error))
             except Exception as error:  # whatever it is, the next look is tried
                 failed("coordinate", error)
-            metrics.set_pending({}, {})  # what it saw last would stay for ever
+            metrics.set_pending({})  # what it saw last would stay for ever
             stop.wait(pause)
         self._end(threads)
 
@@ -179,16 +179,14 @@ class Coordinator:
 def _measure(lake: Lake, found: Sequence[Pending]) -> None:
     names: dict[int, str] = {}
     if not found:
-        metrics.set_pending({}, {})
+        metrics.set_pending({})
         return
     with lake.catalog() as catalog:
         head = catalog.head().id
         for one in found:
             table = catalog.table_by_id(one.table_id, head)
             names[one.table_id] = f"table {one.table_id}" if table is None else table.full_name
-    metrics.set_pending(
-        {names[one.table_id]: one.age for one in found}, {names[one.table_id]: one.records for one in found}
-    )
+    metrics.set_pending({names[one.table_id]: (one.age, one.records, one.bytes) for one in found})
 
 
 def _tidy(lake: Lake) -> None:
