@@ -26,7 +26,7 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
     │   ├── PublishTimedOut · RefreshTimedOut · Stopped · QueriesQueued · QueryTimedOut
-    │   └── Busy · Backlogged · QuotaExceeded · IssuerUnavailable
+    │   └── Busy · Backlogged · QuotaExceeded · TooManyFailures · IssuerUnavailable
     │   └── PublishTimedOut · RefreshTimedOut · Stopped · ConsistencyTimeout
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
@@ -478,6 +478,14 @@ class Busy(UnavailableError):
 class QuotaExceeded(UnavailableError):
     code = "QUOTA_EXCEEDED"
     default_remedy = "wait as long as Retry-After says, or let the quota be raised"
+
+    wait: float = 1.0
+    """Seconds after which it may be tried again."""
+
+
+class TooManyFailures(UnavailableError):
+    code = "TOO_MANY_FAILURES"
+    default_remedy = "check the key, and wait as long as Retry-After says"
 
     wait: float = 1.0
     """Seconds after which it may be tried again."""

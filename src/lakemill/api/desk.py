@@ -81,9 +81,9 @@ class Desk:
             return None
         return granted
 
-    def admitted(self, headers: Mapping[str, str]) -> Granted:
-        """The same, however long it takes."""
-        granted = self.authentication.granted(headers)
+    def admitted(self, headers: Mapping[str, str], address: str = "") -> Granted:
+        """The same, however long it takes; ``address`` is the client's."""
+        granted = self.authentication.granted(headers, address)
         self.meter.charge(granted.limits, Resource.REQUESTS, 1)
         return granted
 
