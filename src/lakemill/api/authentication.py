@@ -1,8 +1,8 @@
 """Who calls: an API key or a JWT becomes an identity with its limits, or a refusal.
 
 What was found is believed for a short while (`api.key_cache`), so that most requests ask nobody; the cache knows keys
-by digest only. An address that fails too often waits (``api/attempts``). Without keys, on loopback, everybody is let in as ``anonymous``, and browsers that were led here by
-somebody else's page are not.
+by digest only. An address that fails too often waits (``api/attempts``). Without keys, on loopback, everybody is let in
+as ``anonymous``, and browsers that were led here by somebody else's page are not.
 """
 
 from __future__ import annotations

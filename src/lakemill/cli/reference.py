@@ -373,7 +373,7 @@ MEANINGS: Mapping[str, str] = {
     "REFRESH_TIMED_OUT": "A scheduled refresh took longer than service.refresh_timeout; nothing was published.",
     "STOPPED": "A worker was told to stop before the refresh had ended; nothing was published.",
     "BUSY": "As many requests as a process takes are under way.",
-    "TOO_MANY_FAILURES": "Keys that did not hold came from this address more often than `api.failed_logins`; `Retry-After` says for how long.",
+    "TOO_MANY_FAILURES": "More keys from this address did not hold than `api.failed_logins` allows.",
     "QUOTA_EXCEEDED": "A key or tenant is over its quota; `Retry-After` says for how long.",
     "ISSUER_UNAVAILABLE": "The keys of the issuer of JWTs could not be fetched.",
     "BACKLOGGED": "More is waiting to become visible than the settings allow, or the queue of requests is full.",

@@ -17,8 +17,8 @@ UNPLANNED = "NONE"
 """The action of a refresh that ended before it had one."""
 
 AUTH_FAILURES = ("none", "unknown", "wrong", "expired", "revoked", "jwt", "limited")
-"""Why a caller was not let in: nothing was sent, no such key, a wrong secret, …, a JWT that does not hold, too many such
-from its address."""
+"""Why a caller was not let in: nothing was sent, no such key, a wrong secret, …, a JWT that does not hold, too many
+of these from its address."""
 
 QUERY_ENDS = ("answered", "denied", "wrong", "not_visible", "timed_out", "cancelled", "failed")
 """How a query ends: … it asks for what nobody may, or what it may not; it is no SELECT that can run; its token was not
