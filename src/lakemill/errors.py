@@ -25,9 +25,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · ForeignLock
-    │   ├── PublishTimedOut · RefreshTimedOut · Stopped · QueriesQueued · QueryTimedOut
-    │   └── Busy · Backlogged · QuotaExceeded · TooManyFailures · IssuerUnavailable
-    │   └── PublishTimedOut · RefreshTimedOut · Stopped · ConsistencyTimeout
+    │   ├── PublishTimedOut · RefreshTimedOut · BatchTimedOut · ConsistencyTimeout · Stopped · QueriesQueued
+    │   └── QueryTimedOut · Busy · Backlogged · QuotaExceeded · TooManyFailures · IssuerUnavailable
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -463,6 +462,11 @@ class PublishTimedOut(UnavailableError):
 class RefreshTimedOut(UnavailableError):
     code = "REFRESH_TIMED_OUT"
     default_remedy = "give it more time (service.refresh_timeout), or more machines (spark.master)"
+
+
+class BatchTimedOut(UnavailableError):
+    code = "BATCH_TIMED_OUT"
+    default_remedy = "it is tried again; give it more time (ingest.batch_timeout), or more machines (spark.master)"
 
 
 class Stopped(UnavailableError):

@@ -13,33 +13,39 @@ from contextlib import contextmanager
 from lakemill.spark import session
 
 _changed = threading.Condition()
-_users = 0
+_users: set[object] = set()
 _wanted = False
 PATIENCE = 60.0
 """Seconds after which somebody begins all the same: whoever wanted another JVM may be gone."""
 
 
 @contextmanager
-def used() -> Iterator[None]:
-    """The body works on Spark; it begins when nobody waits to start that anew."""
-    global _users, _wanted
+def used() -> Iterator[object]:
+    """The body works on Spark; it begins when nobody waits to start that anew. What it is given stands for it."""
+    global _wanted
+    user = object()
     with _changed:
         if not _changed.wait_for(lambda: not _wanted, PATIENCE):
             _wanted = False
-        _users += 1
+        _users.add(user)
     try:
-        yield
+        yield user
     finally:
-        with _changed:
-            _users -= 1
-            _changed.notify_all()
+        give_up(user)
+
+
+def give_up(user: object) -> None:
+    """Nobody waits for it any more, whether it has ended or hangs."""
+    with _changed:
+        _users.discard(user)
+        _changed.notify_all()
 
 
 def recycle_when_idle() -> bool:
     """Start the JVM anew if nobody is at work; else nobody begins until this was asked again. Whether it was done."""
     global _wanted
     with _changed:
-        _wanted = _users > 0
+        _wanted = bool(_users)
         if _wanted:
             return False
         session.recycle()
