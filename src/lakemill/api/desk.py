@@ -15,6 +15,7 @@ from lakemill.api.authentication import Authentication, Granted
 from lakemill.api.queries import Queries
 from lakemill.core.quota import Resource
 from lakemill.errors import Busy, LakemillError, MissingPart
+from lakemill.gateway.gate import check_confinement
 from lakemill.runtime import barrier
 from lakemill.runtime.ingest import Ingest
 from lakemill.runtime.metering import Meter
@@ -47,6 +48,10 @@ class Desk:
         with self._lakes.lent():  # which brings the database to what this version needs
             pass
         self.authentication.start()
+        try:
+            check_confinement(self.settings)
+        except MissingPart as error:  # all else can be served
+            failed("every query will be refused", error)
 
     def close(self) -> None:
         self.queries.close()
