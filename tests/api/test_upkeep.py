@@ -16,6 +16,7 @@ def admin(api: Api) -> str:
 def test_rows_in_the_catalog_become_files(api: Api, admin: str) -> None:
     with api.lake.duck() as duck:
         duck.execute("CREATE TABLE small (id INTEGER)")
+        duck.execute("CALL lake.set_option('data_inlining_row_limit', 50, table_name => 'small')")
         duck.execute("INSERT INTO small VALUES (1), (2)")
     wanted = {"table": "small", "dry_run": True}
     planned = api.post("/v1/upkeep/flush", admin, json=wanted).json()
@@ -53,7 +54,7 @@ def test_what_is_wrong_is_told(api: Api, admin: str) -> None:
     problem(api.post("/v1/upkeep/compact", admin, json={"table": "nowhere", "dry_run": True}), 404, "UNKNOWN_TABLE")
     problem(api.post("/v1/upkeep/cleanup", admin, json={"table": "orders"}), 422, "BAD_REQUEST")
     problem(api.post("/v1/upkeep/vacuum", admin), 404, "UNKNOWN_ROUTE")
-    own = api.key(Role.OPS_ADMIN, tenant="acme")
+    own = api.key(Role.OPS_ADMIN, of="acme")
     problem(api.post("/v1/upkeep/flush", own, json={"table": "acme.orders"}), 403, "FORBIDDEN")
 
 

@@ -29,8 +29,9 @@ from lakemill.errors import (
 )
 from lakemill.runtime import write
 from lakemill.runtime.claiming import holder
+from lakemill.runtime.layouts import MixedColumnsError, layout_of
 from lakemill.runtime.overtime import give_back, watched
-from lakemill.runtime.sifting import LETTERS, Sifting, TooManyLettersError, layout_of
+from lakemill.runtime.sifting import LETTERS, Sifting, TooManyLettersError
 from lakemill.spark import bus
 from lakemill.spark.profiles import profiled, size_conf
 from lakemill.store import batches, db
@@ -82,10 +83,7 @@ def materialise(
     started = time.monotonic()
     with watched(lake.settings, lake.dsn, held, cancel) as watch:
         try:
-            try:
-                passed = _next(lake, held, _limits(lake), started)
-            except TooManyLettersError:
-                passed = _next(lake, held, replace(_limits(lake), records=LETTERS), started)
+            passed = _fitting(lake, held, started)
         except ClaimLost as error:
             if not watch.late.is_set():
                 metrics.count_fenced()
@@ -122,6 +120,20 @@ def warm(lake: Lake) -> None:
 def _limits(lake: Lake) -> Limits:
     ingest = lake.settings.ingest
     return Limits(ingest.batch_requests, ingest.batch_records, ingest.batch_bytes, ingest.task_bytes)
+
+
+def _fitting(lake: Lake, held: Claim, started: float) -> Passed | None:
+    """The next batch; a smaller one where all of it can't be one."""
+    limits = _limits(lake)
+    while True:
+        try:
+            return _next(lake, held, limits, started)
+        except TooManyLettersError:
+            if limits.records <= LETTERS:
+                raise
+            limits = replace(limits, records=LETTERS)
+        except MixedColumnsError as mixed:
+            limits = replace(limits, requests=mixed.requests)
 
 
 def _next(lake: Lake, held: Claim, limits: Limits, started: float) -> Passed | None:
