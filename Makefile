@@ -20,7 +20,7 @@ help: ## what there is
 setup: | $(UV) ## everything into .venv/ (the other targets do it by themselves)
 	$(UV) sync --frozen
 
-demo: | $(UV) ## a lake in a minute: DuckDB and Spark share it, dynamic tables follow
+demo: | $(UV) ## a lake in a minute: DuckDB and Spark share it, dynamic tables follow, events come over HTTP
 	$(RUN) --no-dev lakemill demo
 
 check: | $(UV) ## format, lint, types, layers

@@ -28,6 +28,12 @@ class ApiSettings(Group):
         timedelta(seconds=2),
         description="For so long a process trusts what it read about a key; a revocation has reached all by then.",
     )
+    failed_logins: int = Field(
+        60,
+        ge=0,
+        description="Keys and JWTs per minute that may fail to hold from one client address (of IPv6: one /64), in each"
+        " process; more are refused unseen. 0: any number.",
+    )
     longest_pin: Duration = Field(
         timedelta(days=7), description="For how long a caller may hold a snapshot back from expiry."
     )

@@ -26,7 +26,7 @@ import httpx
 import msgspec
 
 from lakemill.core.receipts import later
-from lakemill.errors import LakemillError, OutcomeUnknown, Retry, UnavailableError, of_code
+from lakemill.errors import ConsistencyTimeout, LakemillError, OutcomeUnknown, Retry, UnavailableError, of_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,7 +95,7 @@ class Client:
         """``key`` is an API key; ``retry_for`` how many seconds a request is tried again before it fails."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=timeout, transport=transport)
-        self._retry_for = retry_for
+        self._timeout, self._retry_for = timeout, retry_for
         self.token: str | None = None
         """The latest token of this client's own writes."""
 
@@ -194,7 +194,7 @@ class Client:
         """Run a SELECT; it sees at least what this client wrote, unless ``own_writes`` is off or a snapshot is named.
 
         ``token``: at least what was written up to it. ``snapshot``, ``at``, ``point``: exactly that state of the lake.
-        ``timeout``: how many seconds it may wait for the token.
+        ``timeout``: how many seconds it may wait for the token; without, it is asked again like whatever fails.
         """
         pinned = snapshot is not None or at is not None or point is not None
         if token is None and own_writes and not pinned:
@@ -211,11 +211,13 @@ class Client:
         }
         body = msgspec.json.encode({name: value for name, value in wanted.items() if value is not None})
         headers = {"Content-Type": "application/json", "Accept": ARROW}
-        answer = self._ask("POST", "/v1/query", content=body, headers=headers)
+        # the service's own time is not counted against the connection's
+        limit = {} if timeout is None else {"timeout": self._timeout + timeout}
+        answer = self._ask("POST", "/v1/query", patient=timeout is None, content=body, headers=headers, **limit)
         return Result(answer.content, answer.headers)
 
     # ------------------------------------------------------------ asking
-    def _ask(self, method: str, path: str, **what: Any) -> httpx.Response:
+    def _ask(self, method: str, path: str, *, patient: bool = True, **what: Any) -> httpx.Response:
         until, pause = time.monotonic() + self._retry_for, 0.1
         while True:
             try:
@@ -230,6 +232,7 @@ class Client:
                 told = _told(answer)
                 wait = max(pause, _after(answer))
                 again = answer.status_code in _RETRIED and told.retry in (Retry.BACK_OFF, Retry.LOOK_FIRST)
+                again = again and (patient or not isinstance(told, ConsistencyTimeout))
                 if not again or time.monotonic() + wait > until:
                     raise told
             time.sleep(wait * random.uniform(0.75, 1.25))  # noqa: S311 - only so that clients don't march in step

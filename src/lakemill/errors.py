@@ -23,8 +23,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · EngineUnreachable · ForeignLock
-    │   ├── PublishTimedOut · RefreshTimedOut · Stopped · QueriesQueued · QueryTimedOut
-    │   └── Busy · Backlogged · QuotaExceeded · IssuerUnavailable · ConsistencyTimeout
+    │   ├── PublishTimedOut · RefreshTimedOut · BatchTimedOut · ConsistencyTimeout · Stopped · QueriesQueued
+    │   └── QueryTimedOut · Busy · Backlogged · QuotaExceeded · TooManyFailures · IssuerUnavailable
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -469,6 +469,11 @@ class RefreshTimedOut(UnavailableError):
     default_remedy = "give it more time (service.refresh_timeout), or more machines (spark.master)"
 
 
+class BatchTimedOut(UnavailableError):
+    code = "BATCH_TIMED_OUT"
+    default_remedy = "it is tried again; give it more time (ingest.batch_timeout), or more machines (spark.master)"
+
+
 class Stopped(UnavailableError):
     code = "STOPPED"
     default_remedy = "another worker, or the next one, does it"
@@ -482,6 +487,14 @@ class Busy(UnavailableError):
 class QuotaExceeded(UnavailableError):
     code = "QUOTA_EXCEEDED"
     default_remedy = "wait as long as Retry-After says, or let the quota be raised"
+
+    wait: float = 1.0
+    """Seconds after which it may be tried again."""
+
+
+class TooManyFailures(UnavailableError):
+    code = "TOO_MANY_FAILURES"
+    default_remedy = "check the key, and wait as long as Retry-After says"
 
     wait: float = 1.0
     """Seconds after which it may be tried again."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from pydantic import Field
 
-from lakemill.values import Duration, Group, Size
+from lakemill.values import Duration, Group, Size, Timeout
 
 
 class IngestSettings(Group):
@@ -53,6 +53,10 @@ class IngestSettings(Group):
     slots: int = Field(2, ge=1, le=64, description="How many tables a coordinator works on at the same time.")
     claim_expiry: Duration = Field(
         timedelta(seconds=30), description="A coordinator that was silent for this long has lost its table to others."
+    )
+    batch_timeout: Timeout = Field(
+        timedelta(minutes=10),
+        description="A batch that takes longer is stopped, counts as failed, and is tried again after a pause.",
     )
     attempts: int = Field(
         3, ge=1, description="How often a batch that fails is tried before its bad records are looked for, one by one."

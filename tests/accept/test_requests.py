@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -37,6 +38,7 @@ from lakemill.settings import IngestSettings
 from lakemill.store import db
 from lakemill.store import ingest as store
 from lakemill.store.bus import PostgresBus
+from lakemill.telemetry import metrics
 from tests.accept.conftest import MakeTable, number, rows, waiting
 from tests.conftest import TestLake
 
@@ -275,6 +277,42 @@ def test_too_many_records(ingest: Ingest, table: MakeTable) -> None:
     given = Given([b'{"id":1}'] * (ingest.settings.max_records + 1))
     with pytest.raises(RequestTooLarge):
         ingest.ingest(table().name, given)
+
+
+def test_what_was_sent_is_counted(ingest: Ingest, table: MakeTable) -> None:
+    def counted() -> tuple[float, ...]:
+        of = metrics.REGISTRY.get_sample_value
+        codes = ("BAD_RECORDS", "IDEMPOTENCY_CONFLICT", "REQUEST_TOO_LARGE")
+        rejected = (of("lakemill_ingest_rejected_total", {"code": code}) or 0.0 for code in codes)
+        return (
+            of("lakemill_ingest_accepted_total") or 0.0,
+            of("lakemill_ingest_duplicates_total") or 0.0,
+            *rejected,
+        )
+
+    before = counted()
+    name, letters = table().name, table(policy="dead_letter").name
+    ingest.ingest(name, rows({"id": 1}, {"id": 2}, key="k"))
+    ingest.ingest(name, rows({"id": 1}, {"id": 2}, key="k"))
+    ingest.ingest(name, rows(({"id": 3}, "a"), ({"id": 4}, "b")))
+    ingest.ingest(name, rows(({"id": 3}, "a"), ({"id": 5}, "c")))
+    ingest.ingest(letters, rows({"id": "x"}, {"id": 1}))
+    for wrong, payloads in ((BadRecords, [{"id": "x"}, {"id": 1}]), (IdempotencyConflict, [{"id": 9}])):
+        with pytest.raises(wrong):
+            ingest.ingest(name, rows(*payloads, key="k" if wrong is IdempotencyConflict else None))
+    with pytest.raises(RequestTooLarge):
+        ingest.ingest(name, Given([b"{}"] * 20_001))
+    grown = [now - then for now, then in zip(counted(), before, strict=True)]
+    assert grown == [2 + 2 + 1 + 1, 2 + 1, 1 + 2, 1, 20_001]
+
+
+def test_what_waits_is_told(ingest: Ingest, table: MakeTable) -> None:
+    ingest.ingest(table().name, rows({"id": 1}))
+    until = time.monotonic() + 30
+    while not metrics.REGISTRY.get_sample_value("lakemill_ingest_backlog_records") and time.monotonic() < until:
+        time.sleep(0.05)
+    of = metrics.REGISTRY.get_sample_value
+    assert min(of(f"lakemill_ingest_backlog_{unit}") or 0.0 for unit in ("records", "bytes", "seconds")) > 0
 
 
 def test_the_gate_shuts_at_its_limits_and_opens_below_them() -> None:

@@ -13,11 +13,12 @@ from starlette.testclient import TestClient
 
 import lakemill
 from lakemill.api.app import make
+from lakemill.api.attempts import Attempts, source
 from lakemill.api.authentication import is_loopback
 from lakemill.api.desk import Desk
 from lakemill.core.quota import Quotas
 from lakemill.core.rights import Role
-from lakemill.errors import BadSettings
+from lakemill.errors import BadSettings, TooManyFailures
 from lakemill.settings import Settings
 from lakemill.store import keys
 from lakemill.telemetry import metrics
@@ -170,3 +171,60 @@ def test_who_is_over_its_quota_is_told_when_to_come_back(api: Api) -> None:
     assert told["retryable"] is True
     assert refused.headers["retry-after"] == "1"
     assert api.get("/v1/snapshots?limit=1", api.key(READER)).status_code == 200, "others are served"
+
+
+def test_who_fails_too_often_waits(lake: TestLake) -> None:
+    with lakemill.open(lake.settings) as opened:
+        _, good = keys.create(opened.conn, "good", frozenset({READER}), by="test")
+        _, other = keys.create(opened.conn, "other", frozenset({READER}), by="test")
+        revoked, bad = keys.create(opened.conn, "bad", frozenset({READER}), by="test")
+    with serving(lake, **{"api.failed_logins": 3}) as api:
+        assert api.get("/v1/tables", good).status_code == api.get("/v1/tables", bad).status_code == 200
+        with lakemill.open(lake.settings) as opened:
+            keys.revoke(opened.conn, revoked.id)
+        time.sleep(0.25)  # api.key_cache
+        for key in (bad, "nonsense", good[:-1] + ("a" if good[-1] != "a" else "b")):
+            problem(api.get("/v1/tables", key), 401, "UNAUTHENTICATED")
+        for key in (bad, "nonsense", other):  # the last one would hold: nobody looks
+            answer = api.get("/v1/tables", key)
+            problem(answer, 429, "TOO_MANY_FAILURES")
+            assert 1 <= int(answer.headers["retry-after"]) <= 20
+        problem(api.get("/v1/tables"), 401, "UNAUTHENTICATED")
+        time.sleep(0.25)
+        assert api.get("/v1/tables", good).status_code == 200, "it held before"
+        assert metrics.REGISTRY.get_sample_value("lakemill_auth_failures_total", {"reason": "limited"}) == 3
+
+
+def test_attempts_are_counted_by_address_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("lakemill.api.attempts.time.monotonic", lambda: now)
+    attempts = Attempts(2, most=3)
+    for _ in range(2):
+        attempts.check("2001:db8::1")
+        attempts.failed("2001:db8::1")
+    with pytest.raises(TooManyFailures) as told:
+        attempts.check("2001:db8::ffff")  # the same network
+    assert told.value.wait == pytest.approx(30)
+    attempts.check("2001:db8:0:1::1")
+    now += 30
+    attempts.check("2001:db8::1")
+    attempts.failed("2001:db8::1")
+    with pytest.raises(TooManyFailures):
+        attempts.check("2001:db8::1")
+    for n in range(50):
+        attempts.failed(f"10.0.0.{n}")
+    assert len(attempts) == 3
+    attempts.check("2001:db8::1")  # forgotten, for those that came after it
+    unlimited = Attempts(0)
+    for _ in range(1000):
+        unlimited.failed("10.0.0.1")
+    unlimited.check("10.0.0.1")
+    assert len(unlimited) == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "own"),
+    [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("fe80::1%eth0", "fe80::/64"), ("testclient",) * 2],
+)
+def test_what_counts_as_one_source(address: str, own: str) -> None:
+    assert source(address) == own

@@ -23,6 +23,8 @@ from lakemill.api.desk import Desk
 from lakemill.api.probes import serve_in_thread
 from lakemill.core.rights import Role
 from lakemill.store import audit
+from lakemill.telemetry import metrics
+from lakemill.telemetry.declared import QUERY_ENDS
 from tests.api.conftest import LOCAL, Api, problem
 
 READER = (Role.QUERY_READER,)
@@ -123,6 +125,24 @@ def test_a_tenant_reads_its_own_tables_only(api: Api) -> None:
         "FROM globex.nothing",
     ):
         assert problem(asked(api, acme, sql), 404, "UNKNOWN_TABLE")["message"].startswith("there is no table")
+
+
+def test_queries_are_counted_by_how_they_end(api: Api, key: str) -> None:
+    def counted() -> dict[str, float]:
+        of = metrics.REGISTRY.get_sample_value
+        found = {end: of("lakemill_query_total", {"status": end}) or 0.0 for end in QUERY_ENDS}
+        return found | {"seconds": of("lakemill_query_seconds_count") or 0.0}
+
+    before = counted()
+    asked(api, key, "SELECT 1")
+    asked(api, key, "SELECT 2", format="csv")
+    asked(api, key, "SELECT * FROM read_csv('/etc/passwd')")
+    asked(api, api.key(Role.INGEST_WRITER), "SELECT 1")
+    asked(api, key, "SELEC 1")
+    asked(api, key, "FROM nowhere")
+    asked(api, key, SLOW, timeout_ms=200)
+    grown = {end: now - before[end] for end, now in counted().items() if now != before[end]}
+    assert grown == {"answered": 2, "seconds": 2, "denied": 2, "wrong": 2, "timed_out": 1}
 
 
 def test_it_is_in_the_audit_log(api: Api, key: str) -> None:

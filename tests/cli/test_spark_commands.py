@@ -135,6 +135,14 @@ def test_demo(lakemill: Lakemill, tmp_path: Path, spark: Any) -> None:
             *("+0 −2", "+1 −1", "+2 −2"),
             *("+0 −0", "+0 −0", "+0 −0"),
         ]
+        streamed = ran.out[ran.out.index("Stream events") :]
+        assert re.search(r"till-7/39 +accepted before +50 ", streamed)
+        assert "# CONSISTENCY_TIMEOUT" in streamed
+        paid = re.findall(r"^ +([A-Z]{2}) +(\d+) +(\d+\.\d+) *$", streamed, re.M)
+        assert [(country, payments) for country, payments, _ in paid] == [
+            (c, "400") for c in ("BR", "DE", "FR", "JP", "KE")
+        ]
+        assert sum(float(amount) for *_, amount in paid) == sum(n % 90 + 10.5 for n in range(2000))
     finally:
         EmbeddedPostgres(folder / ".lakemill" / "postgres").remove()
 

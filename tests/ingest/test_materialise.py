@@ -124,6 +124,50 @@ def test_records_that_were_accepted_for_other_columns(intake: Intake) -> None:
     assert intake.stock("FROM d") == [(1,)]
 
 
+def test_a_name_that_is_another_columns_by_now(intake: Intake) -> None:
+    """A column is its id: what was accepted for one that is gone is no value of another that has its name."""
+    intake.table("t", "k INTEGER, v VARCHAR, s STRUCT(a INTEGER)")
+    intake.table("d", "k INTEGER, v VARCHAR", policy="drop_field")
+    before, dropping = intake.columns("t"), intake.columns("d")
+    first = intake.send("t", record("i", k=1, v="5"), record("i", k=2), record("i", k=3, s={"a": 1}))
+    intake.send("d", record("i", k=1, v="5"))
+    for change in (
+        "ALTER TABLE t DROP COLUMN v",
+        "ALTER TABLE t ADD COLUMN v INTEGER DEFAULT 7",
+        "ALTER TABLE t DROP COLUMN s.a",
+        "ALTER TABLE t ADD COLUMN s.a VARCHAR",
+        "ALTER TABLE d DROP COLUMN v",
+        "ALTER TABLE d ADD COLUMN v INTEGER DEFAULT 7",
+    ):
+        intake.lake.sql(change)
+    late = intake.send("t", record("i", k=4, v="6"), columns=before)  # by a process that did not know yet
+    new = intake.send("t", record("i", k=5, v=50), record("i", k=6, s={"a": "x"}))
+    intake.send("d", record("i", k=2, v="6"), columns=dropping)
+    intake.send("d", record("i", k=3, v=50))
+    old = intake.make("t")
+    assert (old.upto, old.inserted, old.letters) == (late, 1, 3)
+    newer = intake.make("t")
+    assert (newer.first, newer.inserted, newer.letters) == (new, 2, 0)
+    assert intake.stock("SELECT k, v, s.a FROM t ORDER BY k") == [(2, 7, None), (5, 50, None), (6, None, "x")]
+    assert [letter[:4] for letter in intake.letters()] == [
+        (first, 0, "UNKNOWN_COLUMN", "v"),
+        (first, 2, "UNKNOWN_COLUMN", "s"),
+        (late, 0, "UNKNOWN_COLUMN", "v"),
+    ]
+    intake.make("d")
+    intake.make("d")
+    assert intake.stock("FROM d ORDER BY k") == [(1, 7), (2, 7), (3, 50)]
+
+
+def test_names_that_were_exchanged(intake: Intake) -> None:
+    intake.table("t", "k INTEGER, a VARCHAR, b VARCHAR, s STRUCT(x INTEGER)")
+    intake.send("t", record("i", k=1, a="of a", b="of b", s={"x": 1}), record("i", k=2, b="only b"))
+    for change in ("a TO c", "b TO a", "c TO b", "s TO r"):
+        intake.lake.sql(f"ALTER TABLE t RENAME COLUMN {change}")
+    assert intake.make("t").letters == 0
+    assert intake.stock("SELECT k, a, b, r.x FROM t ORDER BY k") == [(1, "of b", "of a", 1), (2, "only b", None, None)]
+
+
 def test_a_value_that_must_be_there(intake: Intake) -> None:
     intake.table("t", "k INTEGER, v INTEGER NOT NULL", key=["k"])
     token = intake.send(

@@ -71,6 +71,14 @@ def test_what_the_issue_names_is_there() -> None:
         "http_request_duration_seconds": ("route",),
         "auth_failures_total": ("reason",),
         "quota_refusals_total": ("resource",),
+        "query_total": ("status",),
+        "query_seconds": (),
+        "ingest_accepted_total": (),
+        "ingest_duplicates_total": (),
+        "ingest_rejected_total": ("code",),
+        "ingest_backlog_records": (),
+        "ingest_backlog_bytes": (),
+        "ingest_backlog_seconds": (),
         "ingest_batches_total": ("status",),
         "ingest_records_total": (),
         "ingest_letters_total": (),
@@ -78,6 +86,7 @@ def test_what_the_issue_names_is_there() -> None:
         "write_to_visible_seconds": (),
         "ingest_lag_seconds": ("table",),
         "ingest_pending_records": ("table",),
+        "ingest_pending_bytes": ("table",),
     }
 
 
@@ -165,6 +174,22 @@ def test_what_is_gone_disappears() -> None:
     assert labelled("queue_depth", "kind") == {"refresh": 4.0, "upkeep": 0.0}
     assert labelled("queue_age_seconds", "kind") == {"refresh": 2.5, "upkeep": 0.0}
     metrics.set_queue({}, {})
+
+
+def test_tables_that_wait_longest_are_named_and_the_rest_together() -> None:
+    most = metrics.MOST_TABLES
+    waiting = {f"main.t{n}": (float(n), 10, 100) for n in range(most + 3)}
+    metrics.set_pending(waiting)
+    lags = labelled("ingest_lag_seconds", "table")
+    assert len(lags) == most + 1
+    assert (lags["main.t52"], lags["others"]) == (52.0, 2.0)
+    assert "main.t2" not in lags
+    assert labelled("ingest_pending_records", "table")["others"] == 30
+    assert labelled("ingest_pending_bytes", "table")["main.t3"] == 100
+    metrics.set_pending({"main.t1": (1.5, 2, 3)})
+    assert labelled("ingest_lag_seconds", "table") == {"main.t1": 1.5}
+    metrics.set_pending({})
+    assert labelled("ingest_pending_bytes", "table") == {}
 
 
 def test_the_rest_is_counted() -> None:

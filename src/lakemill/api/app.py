@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.exceptions import HTTPException
 
@@ -22,6 +22,7 @@ from lakemill.api import (
     ingest,
     keys,
     letters,
+    page,
     pins,
     points,
     probes,
@@ -30,6 +31,7 @@ from lakemill.api import (
     tables,
     takers,
     tenants,
+    upkeep,
 )
 from lakemill.api.desk import Desk
 from lakemill.api.frame import Frame
@@ -45,7 +47,7 @@ from lakemill.errors import (
 )
 from lakemill.telemetry.metrics import count_error
 
-ROUTERS = (ingest, query, tables, takers, letters, dynamic, points, snapshots, pins, keys, tenants, audit)
+ROUTERS = (ingest, query, tables, takers, letters, dynamic, points, snapshots, pins, upkeep, keys, tenants, audit)
 ABOUT = """Errors are `application/problem+json`, with a stable `code`
 (docs/reference/errors.md). Every answer has `X-Trace-Id`; a W3C `traceparent` is taken over."""
 
@@ -64,9 +66,9 @@ def make(
         title="Lakemill",
         version=__version__,
         description=ABOUT,
+        docs_url=None,  # theirs loads scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
-        swagger_ui_oauth2_redirect_url=None,
         generate_unique_id_function=lambda route: route.name,
         separate_input_output_schemas=False,
     )
@@ -77,7 +79,20 @@ def make(
     made.add_exception_handler(HTTPException, _refused)
     made.add_middleware(Frame, desk=desk)
     made.openapi = _described(made.openapi)  # type: ignore[method-assign]
+    made.add_route("/docs", _page(made), include_in_schema=False)
     return made
+
+
+def _page(made: FastAPI) -> Callable[[Request], HTMLResponse]:
+    text: str | None = None
+
+    def docs(request: Request) -> HTMLResponse:
+        """The description, for people."""
+        nonlocal text
+        text = text or page.page(made.openapi())
+        return HTMLResponse(text, headers=page.HEADERS)
+
+    return docs
 
 
 def _described(original: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:

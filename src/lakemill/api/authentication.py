@@ -1,8 +1,8 @@
 """Who calls: an API key or a JWT becomes an identity with its limits, or a refusal.
 
 What was found is believed for a short while (`api.key_cache`), so that most requests ask nobody; the cache knows keys
-by digest only. Without keys, on loopback, everybody is let in as ``anonymous``, and browsers that were led here by
-somebody else's page are not.
+by digest only. An address that fails too often waits (``api/attempts``). Without keys, on loopback, everybody is let in
+as ``anonymous``, and browsers that were led here by somebody else's page are not.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from lakemill.api.attempts import Attempts
 from lakemill.api.oidc import Issuer
 from lakemill.core import keys as form
 from lakemill.core.names import fold
 from lakemill.core.quota import Quotas
 from lakemill.core.rights import Identity, Role
-from lakemill.errors import BadSettings, Forbidden, LakemillError, Unauthenticated, UnknownTenant
+from lakemill.errors import BadSettings, Forbidden, LakemillError, TooManyFailures, Unauthenticated, UnknownTenant
 from lakemill.settings import Settings
 from lakemill.store import db, keys
 from lakemill.telemetry import metrics
@@ -67,6 +68,7 @@ class Authentication:
         self._seconds = settings.api.key_cache.total_seconds()
         self._lock = threading.Lock()
         self._known: dict[bytes, tuple[float, Granted]] = {}
+        self._attempts = Attempts(settings.api.failed_logins)
         self._touched: dict[str, float] = {}
         self._keys_exist = False
 
@@ -86,14 +88,18 @@ class Authentication:
         found = self._known.get(_digest(given))
         return found[1] if found is not None and time.monotonic() < found[0] else None
 
-    def granted(self, headers: Mapping[str, str]) -> Granted:
+    def granted(self, headers: Mapping[str, str], address: str = "") -> Granted:
+        """``address`` is the client's; a credential that held lately is looked at however often others there failed."""
+        given = _credential(headers)
         try:
-            given = _credential(headers)
             if given is None:
                 return self._without(headers)
-            return self.at_hand(headers) or self._looked_up(given)
+            return self.at_hand(headers) or self._looked_up(given, address)
         except _Refused as refused:
             metrics.count_auth_failure(refused.reason)
+            if given is not None and refused.reason != "limited":
+                self._known.pop(_digest(given), None)
+                self._attempts.failed(address)
             raise refused.error from None
 
     def forget(self) -> None:
@@ -124,7 +130,12 @@ class Authentication:
         return not self._keys_exist
 
     # ------------------------------------------------------------ somebody
-    def _looked_up(self, given: str) -> Granted:
+    def _looked_up(self, given: str, address: str) -> Granted:
+        if _digest(given) not in self._known:
+            try:
+                self._attempts.check(address)
+            except TooManyFailures as error:
+                raise _Refused("limited", error) from error
         until = time.monotonic() + self._seconds
         parts = form.split(given)
         if parts is not None:

@@ -15,6 +15,7 @@ from lakemill.api.authentication import Authentication, Granted
 from lakemill.api.queries import Queries
 from lakemill.core.quota import Resource
 from lakemill.errors import Busy, LakemillError, MissingPart
+from lakemill.gateway.gate import check_confinement
 from lakemill.runtime import barrier
 from lakemill.runtime.ingest import Ingest
 from lakemill.runtime.metering import Meter
@@ -48,6 +49,10 @@ class Desk:
         with self._lakes.lent():  # which brings the database to what this version needs
             pass
         self.authentication.start()
+        try:
+            check_confinement(self.settings)
+        except MissingPart as error:  # all else can be served
+            failed("every query will be refused", error)
 
     def close(self) -> None:
         self.queries.close()
@@ -82,9 +87,9 @@ class Desk:
             return None
         return granted
 
-    def admitted(self, headers: Mapping[str, str]) -> Granted:
-        """The same, however long it takes."""
-        granted = self.authentication.granted(headers)
+    def admitted(self, headers: Mapping[str, str], address: str = "") -> Granted:
+        """The same, however long it takes; ``address`` is the client's."""
+        granted = self.authentication.granted(headers, address)
         self.meter.charge(granted.limits, Resource.REQUESTS, 1)
         return granted
 

@@ -86,7 +86,8 @@ class Frame:
             granted = self._desk.at_hand(headers)
             if granted is None:
                 self._keepers = self._keepers or anyio.CapacityLimiter(DOORKEEPERS)
-                granted = await anyio.to_thread.run_sync(self._desk.admitted, headers, limiter=self._keepers)
+                address = (scope.get("client") or ("",))[0]
+                granted = await anyio.to_thread.run_sync(self._desk.admitted, headers, address, limiter=self._keepers)
             scope["state"]["caller"] = Caller(granted, scope["state"]["trace_id"], self._desk)
         await self._app(scope, self._limited(headers, receive), send)
 

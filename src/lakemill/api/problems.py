@@ -66,6 +66,7 @@ STATUS: Mapping[type[LakemillError], int] = {
     errors.QueryCancelled: 499,
     errors.QueryTimedOut: 504,
     errors.QuotaExceeded: 429,
+    errors.TooManyFailures: 429,
     # the service's own affairs: the caller can only wait, or tell somebody
     errors.BadSettings: 503,
     errors.NoLake: 503,
@@ -134,7 +135,7 @@ def problem(error: LakemillError, trace_id: str, fields: Iterable[Wrong] = ()) -
     if isinstance(error, errors.ConsistencyTimeout):
         body["watermark"] = error.token
     headers = {}
-    if isinstance(error, errors.QuotaExceeded | errors.Backlogged):
+    if isinstance(error, errors.QuotaExceeded | errors.TooManyFailures | errors.Backlogged):
         headers["retry-after"] = str(max(1, math.ceil(error.wait)))
     elif isinstance(error, errors.UnavailableError):
         headers["retry-after"] = str(BACK_OFF_SECONDS)

@@ -6,8 +6,9 @@ Closing the connection cancels it, before its first row as well as after. Here a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, suppress
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -26,13 +27,33 @@ from lakemill.api.threads import READERS, threaded
 from lakemill.core.names import parse_name
 from lakemill.core.receipts import write_token
 from lakemill.core.rights import Action, Role
-from lakemill.errors import BadArgument, ConsistencyTimeout, QueryCancelled, UnknownQuery
+from lakemill.errors import (
+    BadArgument,
+    ConsistencyTimeout,
+    Forbidden,
+    LakemillError,
+    QueryCancelled,
+    QueryRefused,
+    QueryTimedOut,
+    QuotaExceeded,
+    UnknownQuery,
+    UserError,
+)
 from lakemill.gateway.gate import Answer
 from lakemill.gateway.question import At, Question
 from lakemill.runtime import barrier
+from lakemill.runtime.meaning import meaning
 from lakemill.store import audit, batches
+from lakemill.telemetry import metrics
 
 router = APIRouter(prefix="/v1", tags=["query"])
+_ENDS: Mapping[str, tuple[type[LakemillError], ...]] = {
+    "denied": (QueryRefused, Forbidden, QuotaExceeded),
+    "not_visible": (ConsistencyTimeout,),
+    "timed_out": (QueryTimedOut,),
+    "cancelled": (QueryCancelled,),
+    "wrong": (UserError,),
+}
 WATCH = 0.25
 """Seconds between looks whether the caller is still there."""
 
@@ -150,6 +171,7 @@ class Stream:
         """Until its columns and first rows are there."""
         body, caller = self._body, self._caller
         with ExitStack() as held:
+            held.enter_context(_counted())
             entry = held.enter_context(caller.audited("query", about=self.id, sql=body.sql))
             caller.require(Action.QUERY)
             question = self._awaited(self._question())
@@ -251,6 +273,20 @@ class Stream:
         told = error if isinstance(error, Exception) else QueryCancelled("the caller left")
         with suppress(type(told)):  # it is raised already; here the audit log learns of it
             self._held.__exit__(type(told), told, told.__traceback__)
+
+
+@contextmanager
+def _counted() -> Iterator[None]:
+    """The body is a query, however it ends."""
+    begun, status = time.monotonic(), "answered"
+    try:
+        yield
+    except Exception as error:
+        found = meaning(error)
+        status = next((end for end, kinds in _ENDS.items() if isinstance(found, kinds)), "failed")
+        raise
+    finally:
+        metrics.observe_query(status, time.monotonic() - begun)
 
 
 async def _unless_gone(request: Request, stream: Stream) -> None:

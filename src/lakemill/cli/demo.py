@@ -1,4 +1,4 @@
-"""`lakemill demo`: DuckDB and Spark share a lake, and dynamic tables follow a writer; shown as it happens."""
+"""`lakemill demo`: DuckDB and Spark share a lake, dynamic tables follow a writer, events come over HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lakemill.runtime.demo_step import Shown
 
-COLOURS = {"PostgreSQL": "magenta", "DuckDB": "yellow", "Spark": "cyan", "both": "green"}
+COLOURS = {"PostgreSQL": "magenta", "DuckDB": "yellow", "Spark": "cyan", "both": "green", "HTTP": "blue"}
 
 
 def command(
@@ -26,22 +26,24 @@ def command(
     ),
     format_: FormatOption = None,
 ) -> None:
-    """See DuckDB and Spark share a lake, and dynamic tables being kept fresh, in a minute.
+    """See DuckDB and Spark share a lake, dynamic tables kept fresh, and events over HTTP, in a minute.
 
     It makes a lake in DIR (./demo-lake), writes it with DuckDB, reads and publishes with Spark, and shows the delta in
     between. Then three dynamic tables, each made of the one before it, are refreshed while a writer inserts, updates
-    and deletes; after each step DuckDB verifies them. Every step prints the code that did it, and the lake stays.
+    and deletes; after each step DuckDB verifies them. At last events are streamed over HTTP, and who sent them reads
+    its own writes. Every step prints the code that did it, and the lake stays.
 
         lakemill demo
         lakemill -C demo-lake history
     """
     from rich.console import Console
 
+    from lakemill.cli.demo_stream import streaming
     from lakemill.runtime.demo import run_demo
 
     common = given(context)
     output = common.output(format_)
-    steps = run_demo(folder, dict(common.flags))
+    steps = run_demo(folder, dict(common.flags), streaming)
     if output.format is not Format.TABLE:
         rows = [
             [s.title, s.engine, s.code, s.said, plain(s.columns), plain(s.rows), round(s.seconds, 3)] for s in steps

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakemill.cli.options import DryRunOption, FormatOption, given, quoted, taught
+from lakemill.cli.options import DryRunOption, FormatOption, given, taught
 from lakemill.cli.output import Format, Output, size
 from lakemill.errors import BadArgument
 
@@ -58,14 +58,11 @@ def compact(
         lakemill upkeep compact --dry-run
         lakemill upkeep compact sales.orders
     """
-    from lakemill.lake.listing import list_tables
     from lakemill.runtime import upkeep
 
     output = given(context).output(format_)
     with given(context).lake() as lake:
-        listed = list_tables(lake.conn, lake.settings.lake.catalog_schema, lake.snapshot().id)
-        every = [f"{quoted(found.schema)}.{quoted(found.name)}" for found in listed if found.kind == "table"]
-        _tell(output, *(upkeep.compact(lake, name, dry_run=dry_run) for name in ([table] if table else every)))
+        _tell(output, upkeep.compact_all(lake, table, dry_run=dry_run))
 
 
 def expire(
@@ -144,27 +141,24 @@ def _moment(text: str) -> datetime | timedelta:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _tell(output: Output, *reports: UpkeepReport) -> None:
-    done = [item for report in reports for item in report.done]
-    kept = [item for report in reports for item in report.kept]
-    removed, sizes = sum(r.files_removed for r in reports), [r.bytes_removed for r in reports]
-    freed = None if None in sizes else sum(filter(None, sizes))
-    scheduled = sum(r.files_scheduled for r in reports)
-    dry_run = any(report.dry_run for report in reports)
+def _tell(output: Output, report: UpkeepReport) -> None:
     if output.format is Format.JSON:
-        facts: dict[str, Any] = {"job": reports[0].job if reports else None, "dry_run": dry_run}
+        facts: dict[str, Any] = {"job": report.job, "dry_run": report.dry_run}
         facts |= {
-            name: [{"what": i.what, "why": i.why} for i in items] for name, items in (("done", done), ("kept", kept))
+            name: [{"what": i.what, "why": i.why} for i in items]
+            for name, items in (("done", report.done), ("kept", report.kept))
         }
-        facts |= {"snapshots": [snapshot for report in reports for snapshot in report.snapshots]}
-        output.record(facts | {"files_removed": removed, "bytes_removed": freed, "files_scheduled": scheduled})
+        facts |= {"snapshots": list(report.snapshots), "files_removed": report.files_removed}
+        output.record(facts | {"bytes_removed": report.bytes_removed, "files_scheduled": report.files_scheduled})
         return
-    verb = "would be done" if dry_run else "done"
-    items = [[verb, item.what, item.why] for item in done] + [["kept", item.what, item.why] for item in kept]
+    verb = "would be done" if report.dry_run else "done"
+    items = [[verb, item.what, item.why] for item in report.done]
+    items += [["kept", item.what, item.why] for item in report.kept]
     shown = items if output.format is Format.CSV else items[:SHOWN]
     output.rows(["outcome" if output.format is Format.CSV else "", "what", "why"], shown, empty="nothing to do")
     if len(shown) < len(items):
         output.remark(f"… and {len(items) - len(shown)} more; --format json lists all")
+    removed, freed, scheduled = report.files_removed, report.bytes_removed, report.files_scheduled
     told = [f"{removed} files removed" if removed else "", f"{size(freed)} freed" if freed else ""]
     told += [f"{scheduled} files left to `lakemill upkeep cleanup`" if scheduled else ""]
     if any(told):

@@ -19,7 +19,9 @@ from collections.abc import Iterable, Sequence
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH, _VERSION = 1, 1
 _NO_NEW_PRIVS, _DEATH_SIGNAL, _DUMPABLE, _SECCOMP = 38, 1, 4, 22
+_GET_SECCOMP = 21
 _SIGKILL = 9
+_CUT_SHORT = "this kernel's Landlock does not keep files from being cut short"
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
@@ -66,6 +68,21 @@ def _lower(what: int, to: int) -> None:
     resource.setrlimit(what, (to, to))
 
 
+def lacking() -> tuple[str, ...]:
+    """What this machine can't do of it, asked without doing it."""
+    if sys.platform != "linux":
+        return (f"{sys.platform} has no Landlock",)
+    found = []
+    abi = _libc.syscall(_CREATE_RULESET, None, 0, _VERSION)
+    if abi < 3:
+        found.append("this kernel has no Landlock" if abi < 1 else _CUT_SHORT)
+    if platform.machine() not in _CALLS:
+        found.append(f"no list of calls for {platform.machine()}")
+    elif _libc.prctl(_GET_SECCOMP, 0, 0, 0, 0) < 0:
+        found.append("this kernel has no seccomp")
+    return tuple(found)
+
+
 def confine(read: Iterable[str], write: Sequence[str], *, network: bool) -> tuple[str, ...]:
     """Take from this thread, for ever, all but these files; without ``network`` every new socket too."""
     if sys.platform != "linux":
@@ -99,7 +116,7 @@ def _landlock(read: Iterable[str], write: Sequence[str], network: bool) -> tuple
             return (f"Landlock: {os.strerror(ctypes.get_errno())}",)
     finally:
         os.close(ruleset)
-    return ("this kernel's Landlock does not keep files from being cut short",) if abi < 3 else ()
+    return (_CUT_SHORT,) if abi < 3 else ()
 
 
 def _own() -> set[str]:

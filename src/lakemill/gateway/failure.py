@@ -36,10 +36,7 @@ def explained(told: Mapping[str, Any], text: str, data_path: str) -> LakemillErr
     if kind == "Refused":
         word, _, rest = message.partition(": ")
         if word == "confinement":
-            return MissingPart(
-                f"queries can't be confined on this machine: {rest}",
-                remedy='run it on Linux 6.2 or newer with Landlock, or set query.confinement = "try"',
-            )
+            return unconfined(rest)
         return _OURS.get(word, InternalError)(rest)
     if kind in ("OutOfMemoryException", "MemoryError", "ArrowMemoryError") or _TOO_MUCH.search(message):
         return QueryTooLarge("the query needs more memory, or more room to spill, than one may have")
@@ -60,6 +57,13 @@ def explained(told: Mapping[str, Any], text: str, data_path: str) -> LakemillErr
     if isinstance(meant, (UnknownTable, FileGone, StorageUnavailable)) or place is None:
         return meant
     return type(meant)(meant.message, remedy=meant.remedy, place=place)
+
+
+def unconfined(lacking: str) -> LakemillError:
+    return MissingPart(
+        f"queries can't be confined on this machine: {lacking}",
+        remedy='run it on Linux 6.2 or newer with Landlock, or set query.confinement = "try"',
+    )
 
 
 def _place(message: str, text: str) -> str | None:

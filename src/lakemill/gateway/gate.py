@@ -25,9 +25,9 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.reading import check_text
 from lakemill.core.scan import Snapshot, View
 from lakemill.errors import BadArgument, EngineLost, LakemillError, QueryCancelled
-from lakemill.gateway import wire
+from lakemill.gateway import confine, wire
 from lakemill.gateway.excerpt import Excerpt, excerpt
-from lakemill.gateway.failure import explained
+from lakemill.gateway.failure import explained, unconfined
 from lakemill.gateway.holding import Holding
 from lakemill.gateway.pool import Pool, Turn
 from lakemill.gateway.question import Column, Question, Statistics
@@ -39,6 +39,7 @@ from lakemill.lake.stamps import Stamps
 from lakemill.settings import Settings
 from lakemill.store import db
 from lakemill.store.migrate import migrate
+from lakemill.telemetry.log import log
 
 _JOIN_KEYS = "join_filter_pushdown"
 
@@ -47,6 +48,7 @@ class Gateway:
     """Queries over one lake."""
 
     def __init__(self, settings: Settings, dsn: str) -> None:
+        check_confinement(settings)
         self._settings, self._dsn = settings, dsn
         self._schema = settings.lake.catalog_schema
         self._lock = Lock()
@@ -292,6 +294,14 @@ def _parameters(given: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise BadArgument(str(error)) from error
     return given
+
+
+def check_confinement(settings: Settings) -> None:
+    """Refuse to answer queries where the machine can't keep them from other files; say so where it is accepted."""
+    if lacking := "; ".join(confine.lacking()):
+        if settings.query.confinement == "require":
+            raise unconfined(lacking)
+        log().warning(f"queries are kept from other files by DuckDB alone: {lacking}")
 
 
 def executor_config(settings: Settings, connection: duck.Connection) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from lakemill.core.bus import Accepted, Backlog, Bus, Outcome, Request
 from lakemill.errors import Backlogged, InternalError, LakemillError, OutcomeUnknown, Stopped
 from lakemill.ingest_settings import IngestSettings
+from lakemill.telemetry import metrics
 
 LOOK = 0.25
 """Seconds between looks at the backlog."""
@@ -66,6 +67,7 @@ class Acceptor:
             self._changed.notify_all()
         self._thread.join(PATIENCE)
         self._bus.close()
+        metrics.set_backlog(0, 0, 0.0)  # what it saw last would stay for ever
 
     def accept(self, request: Request) -> Accepted:
         """Durable, with a token; or raises."""
@@ -144,7 +146,9 @@ class Acceptor:
         if now < self._look_at:
             return
         with suppress(LakemillError):  # what is wrong with the bus, the next publish will tell
-            self.gate.look(self._bus.backlog())
+            backlog = self._bus.backlog()
+            self.gate.look(backlog)
+            metrics.set_backlog(backlog.records, backlog.bytes, backlog.age)
         if now > self._forget_at and not self._forgetting.is_alive():
             self._forget_at = now + FORGET
             self._forgetting = threading.Thread(target=self._forget, name="forget", daemon=True)

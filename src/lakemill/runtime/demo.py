@@ -1,8 +1,9 @@
 """A lake in a minute: DuckDB and Spark share it, then a chain of dynamic tables follows what a writer does.
 
 A list of steps, each a function that does something real and returns what there is to show; the command line prints
-them. Those of the dynamic tables are in ``runtime/demo_tables``. Spark starts in the background while DuckDB already
-works. It makes a folder of its own, and replaces only one that an earlier demo made.
+them. Those of the dynamic tables are in ``runtime/demo_tables``; what comes after them is told by the caller, for HTTP
+is above us. Spark starts in the background while DuckDB already works. It makes a folder of its own, and replaces only
+one that an earlier demo made.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from lakemill.store.embedded import EmbeddedPostgres
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+After = Callable[[Lake], AbstractContextManager[Sequence[Callable[[], Shown]]]]
 MARK = "made-by-lakemill-demo"
 ORDERS = 100_000
 
@@ -54,8 +56,8 @@ UNION ALL
 SELECT cast(100000 AS bigint), 'customer-new', 'KE', cast(9.99 AS decimal(9, 2)), DATE '2026-04-01'"""
 
 
-def run_demo(folder: Path, flags: dict[str, object] | None = None) -> Iterator[Shown]:
-    """Do the steps one by one; the embedded PostgreSQL and Spark are stopped afterwards."""
+def run_demo(folder: Path, flags: dict[str, object] | None = None, after: After | None = None) -> Iterator[Shown]:
+    """Do the steps one by one, then those of ``after``; the embedded PostgreSQL and Spark are stopped afterwards."""
     folder = folder.expanduser().resolve()
     _clear(folder)
     demo = _Demo(folder, {"spark.master": "local[2]", **(flags or {})})
@@ -65,6 +67,9 @@ def run_demo(folder: Path, flags: dict[str, object] | None = None) -> Iterator[S
         yield from _timed(
             chain.declare, chain.insert, chain.update, chain.delete, chain.nothing, chain.meanwhile, chain.top
         )
+        if after is not None:
+            with after(demo.open) as steps:
+                yield from _timed(*steps)
     finally:
         demo.close()
 

@@ -25,7 +25,7 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.receipts import read_token, write_token
 from lakemill.core.records import Checked, Op, digest_of
 from lakemill.core.schema import Column
-from lakemill.errors import BadArgument, BadRecords, DefinitionChanged, NoIngestTable, RequestTooLarge
+from lakemill.errors import BadArgument, BadRecords, DefinitionChanged, LakemillError, NoIngestTable, RequestTooLarge
 from lakemill.runtime.accept import Acceptor
 from lakemill.runtime.bodies import Given, arrow_rows
 from lakemill.runtime.codecs import Codec, Codecs
@@ -36,6 +36,7 @@ from lakemill.store import db
 from lakemill.store import ingest as store
 from lakemill.store.bus import PostgresBus, read_head
 from lakemill.store.ingest import Letter, Policy
+from lakemill.telemetry import metrics
 
 Wait = Callable[[int, int, float], bool]
 """(table's id, token, seconds) → whether the table has passed the token by then. Many threads ask at once."""
@@ -111,15 +112,19 @@ class Ingest:
 
     def accept(self, name: QualifiedName, given: Given) -> Told:
         """All of a request is accepted, or as much as the table's policy says, or none."""
-        if len(given.records) > self.settings.max_records:
-            raise RequestTooLarge(
-                f"the request has {len(given.records):,} records, more than {self.settings.max_records:,}"
-            )
         try:
-            return self._accept(name, given)
-        except (NoIngestTable, DefinitionChanged):  # another table has the name by now, or it has another key
-            self.codecs.get(name, fresh=True)
-            return self._accept(name, given)
+            if len(given.records) > self.settings.max_records:
+                raise RequestTooLarge(
+                    f"the request has {len(given.records):,} records, more than {self.settings.max_records:,}"
+                )
+            try:
+                return self._accept(name, given)
+            except (NoIngestTable, DefinitionChanged):  # another table has the name by now, or it has another key
+                self.codecs.get(name, fresh=True)
+                return self._accept(name, given)
+        except LakemillError as error:
+            metrics.count_rejected(error.code, len(given.records))
+            raise
 
     def _accept(self, name: QualifiedName, given: Given, replays: int | None = None) -> Told:
         codec, checked, refused = self._fit(name, given)
@@ -144,6 +149,7 @@ class Ingest:
             refused,
         )
         accepted = self.acceptor.accept(request)
+        _count(accepted)
         faults = () if accepted.repeated else self._faults(request.letters)
         return Told(name, request.table_id, accepted, faults)
 
@@ -237,6 +243,16 @@ class Ingest:
         op, record = _record(letter, self.codecs.get(name).table.columns)
         given = Given([payload if payload is not None else record], op=op)
         return self.answer(self._accept(name, given, letter_id), wait=wait)
+
+
+def _count(told: Accepted) -> None:
+    """A request that was there before has brought nothing new."""
+    if told.repeated:
+        metrics.count_accepted(0, told.accepted + told.duplicate)
+        return
+    metrics.count_accepted(told.accepted, told.duplicate)
+    if told.rejected:
+        metrics.count_rejected(BadRecords.code, told.rejected)
 
 
 def _records(codec: Codec, given: Given) -> Sequence[bytes | Raw]:

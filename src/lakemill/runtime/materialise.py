@@ -8,32 +8,31 @@ letters of all. What fails is left to the next attempt, after a pause, and nothi
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from lakemill.core.commit import Check, Intent, Purpose, Update
 from lakemill.core.names import QualifiedName
-from lakemill.core.retry import Backoff
 from lakemill.core.scan import TableAt
 from lakemill.core.schema import Column
 from lakemill.errors import (
     ClaimLost,
     EngineLost,
     EngineUnreachable,
-    InternalError,
     LakemillError,
     PublishConflict,
     TableGone,
 )
 from lakemill.runtime import write
 from lakemill.runtime.claiming import holder
-from lakemill.runtime.sifting import LETTERS, Sifting, TooManyLettersError, layout_of
+from lakemill.runtime.layouts import MixedColumnsError, layout_of
+from lakemill.runtime.overtime import give_back, watched
+from lakemill.runtime.sifting import LETTERS, Sifting, TooManyLettersError
 from lakemill.spark import bus
 from lakemill.spark.profiles import profiled, size_conf
 from lakemill.store import batches, db
@@ -67,35 +66,40 @@ class Passed:
     """Seconds from the acceptance of its first request until it was visible."""
 
 
-def materialise(lake: Lake, table_id: int, stopping: Callable[[], bool] = lambda: False) -> Passed | None:
+def materialise(
+    lake: Lake,
+    table_id: int,
+    stopping: Callable[[], bool] = lambda: False,
+    cancel: Callable[[], None] = lambda: None,
+) -> Passed | None:
     """Pass the next batch of a table; None when there is none, somebody else has it, or it failed (and was told).
 
-    Where a failure comes while it is ``stopping``, the batch is left to others at once. Without Spark, or without
-    PostgreSQL, nobody here can go on: that is raised.
+    Where a failure comes while it is ``stopping``, the batch is left to others at once. One that takes too long is
+    given back, and its jobs are stopped by ``cancel``. Without Spark, or without PostgreSQL, nobody here can go on:
+    that is raised.
     """
     held = batches.claim(lake.conn, table_id, holder(), lake.settings.ingest.claim_expiry)
     if held is None:
         return None
     started = time.monotonic()
-    with _alive(lake, held):
+    with watched(lake.settings, lake.dsn, held, cancel) as watch:
         try:
-            try:
-                passed = _next(lake, held, _limits(lake), started)
-            except TooManyLettersError:
-                passed = _next(lake, held, replace(_limits(lake), records=LETTERS), started)
+            passed = _fitting(lake, held, started)
         except ClaimLost as error:
-            metrics.count_fenced()
-            metrics.count_error(error.code)
-            failed("ingest", error, table_id=table_id)
+            if not watch.late.is_set():
+                metrics.count_fenced()
+                metrics.count_error(error.code)
+                failed("ingest", error, table_id=table_id)
             return None
         except db.LOST as error:
             failed("ingest", db.unavailable(error), table_id=table_id)
             raise
         except Exception as error:  # whatever it is, the table is tried again, after a pause
-            if stopping():
-                batches.release(lake.conn, held)
-                return None
-            _nack(lake, held, error)
+            if not watch.late.is_set():
+                if stopping():
+                    batches.release(lake.conn, held)
+                    return None
+                give_back(lake.conn, lake.settings, held, error, "failed")
             if isinstance(error, EngineLost | EngineUnreachable):
                 raise
             return None
@@ -117,6 +121,20 @@ def warm(lake: Lake) -> None:
 def _limits(lake: Lake) -> Limits:
     ingest = lake.settings.ingest
     return Limits(ingest.batch_requests, ingest.batch_records, ingest.batch_bytes, ingest.task_bytes)
+
+
+def _fitting(lake: Lake, held: Claim, started: float) -> Passed | None:
+    """The next batch; a smaller one where all of it can't be one."""
+    limits = _limits(lake)
+    while True:
+        try:
+            return _next(lake, held, limits, started)
+        except TooManyLettersError:
+            if limits.records <= LETTERS:
+                raise
+            limits = replace(limits, records=LETTERS)
+        except MixedColumnsError as mixed:
+            limits = replace(limits, requests=mixed.requests)
 
 
 def _next(lake: Lake, held: Claim, limits: Limits, started: float) -> Passed | None:
@@ -215,37 +233,6 @@ def _publish(
         intent, lambda cursor, snapshot_id: batches.ack(cursor, held, batch, snapshot_id, rows, letters)
     )
     return _Done(name, published.snapshot_id, changed, len(letters))
-
-
-# ---------------------------------------------------------------- around it
-@contextmanager
-def _alive(lake: Lake, held: Claim) -> Iterator[None]:
-    """The claim lives while the body works."""
-    done = threading.Event()
-    words = (lake.dsn, held, lake.settings.ingest.claim_expiry, lake.settings.service.refresh_timeout, done)
-    threading.Thread(target=_extend, args=words, daemon=True, name="lakemill-ingest").start()
-    try:
-        yield
-    finally:
-        done.set()
-
-
-def _extend(dsn: str, held: Claim, expiry: timedelta, most: timedelta, done: threading.Event) -> None:
-    """A claim that can't be extended is lost, which the publish finds out; so is that of a batch that hangs."""
-    end = time.monotonic() + most.total_seconds()
-    while not done.wait(expiry.total_seconds() / 3) and time.monotonic() < end:
-        with suppress(LakemillError, *db.LOST), db.connect(dsn) as conn:
-            batches.extend(conn, held, expiry)
-
-
-def _nack(lake: Lake, held: Claim, error: Exception) -> None:
-    service = lake.settings.service
-    backoff = Backoff(service.retry_base, service.retry_factor, service.retry_cap)
-    pause = backoff.delay(held.attempts + 1, QualifiedName("ingest", str(held.table_id)))
-    failed("ingest", error, table_id=held.table_id, attempt=held.attempts + 1)
-    metrics.count_batch("failed")
-    metrics.count_error(error.code if isinstance(error, LakemillError) else InternalError.code)
-    batches.nack(lake.conn, held, str(error), pause)
 
 
 def _tell(passed: Passed) -> None:

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from lakemill.core.commit import AddFiles, Update
 from lakemill.core.names import QualifiedName
 from lakemill.core.prune import within
-from lakemill.core.records import columns_version
-from lakemill.core.scan import TableAt
-from lakemill.errors import ClaimLost, UnknownColumn, WrongType
+from lakemill.errors import ClaimLost, WrongType
 from lakemill.lake.scan import scan_in
 from lakemill.runtime import write
 from lakemill.runtime.bisect import refused
@@ -39,26 +37,6 @@ LETTERS = 5000
 
 class TooManyLettersError(Exception):
     """A smaller batch, please."""
-
-
-def layout_of(lake: Lake, table: TableAt, held: Claim, batch: Batch) -> bus.Layout:
-    """What records become; where they were accepted for other columns, with what those were called."""
-    checked = batch.versions != {columns_version(table.columns)}
-    names = {column.name.lower(): column.name for column in table.columns}
-    renamed: dict[str, int] = {}
-    if checked or not {name.lower() for name in held.key} <= names.keys():
-        with lake.catalog():
-            older = batches.old_names(lake.conn, table.id)
-        renamed = {name: column_id for name, column_id in older.items() if name not in names.values()}
-        of_id = {column.id: column.name for column in table.columns}
-        names = {name.lower(): of_id[column_id] for name, column_id in renamed.items()} | names
-    if lost := [name for name in held.key if name.lower() not in names]:
-        raise UnknownColumn(
-            f"{table.full_name} has no column {lost[0]!r} any more, which is of its key",
-            remedy="declare another key, or let the table take no requests",
-        )
-    key = tuple(names[name.lower()] for name in held.key)
-    return bus.Layout(table.columns, key, checked, held.policy == "drop_field", tuple(renamed.items()))
 
 
 Stage: TypeAlias = "Callable[[DataFrame], list[Update]]"

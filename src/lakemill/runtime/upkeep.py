@@ -1,6 +1,6 @@
 """The jobs that keep a lake small: flush, compact, expire, cleanup, orphans; a dry run shows the plan that a run does.
 
-The door for the command line and for Python. Every job is planned as a value first (``lake/expiry``, ``lake/upkeep``,
+The door for the command line, HTTP and Python. Every job is planned as a value first (``lake/expiry``, ``lake/upkeep``,
 ``lake/compaction``), and either told or carried out; the report says what was done and what stays, with the reasons.
 """
 
@@ -15,7 +15,7 @@ from itertools import groupby
 from lakemill.core.compact import CompactPlan, Group
 from lakemill.core.expiry import ExpirePlan
 from lakemill.core.lag import lag
-from lakemill.core.names import parse_name
+from lakemill.core.names import parse_name, quote
 from lakemill.errors import (
     ForeignLock,
     LakemillError,
@@ -26,12 +26,12 @@ from lakemill.errors import (
 )
 from lakemill.lake import expiry, upkeep
 from lakemill.lake.compaction import MergedFile, merge_by_stock, merge_intent, plan_compact
-from lakemill.lake.listing import list_inlining
+from lakemill.lake.listing import list_inlining, list_tables
 from lakemill.lake.storage import Storage, open_storage
 from lakemill.lake.target import WriteTarget, read_target
+from lakemill.runtime import write
 from lakemill.runtime.open import Lake
 from lakemill.runtime.standings import Look, Looks, raise_idle
-from lakemill.runtime.write import files_only, has_inlined
 from lakemill.spark.compact import write_merged
 from lakemill.store import claims, definitions, pins
 
@@ -74,19 +74,44 @@ def flush(lake: Lake, table: str | None = None, *, dry_run: bool = False) -> Upk
     for name in named:
         found = lake.table(str(name))
         try:
-            if not has_inlined(found):
+            state = write.state_of(found)
+            if not state.inlined:
                 continue
             if not dry_run:
-                files_only(found)
+                write.files_only(found)
         except UnknownTable:
             if table is not None:
                 raise  # of all of them, one may be dropped meanwhile
         except (PublishConflict, ForeignLock, UnsupportedLake) as error:
             kept.append(Item(str(name), error.message))
         else:
-            done.append(Item(str(name), "it has rows or deletes in the catalog"))
+            rows, deletes = sum(len(one.rows) for one in state.plan.inlined_rows), len(state.plan.inlined_deletes)
+            done.append(Item(f"{rows} rows, {deletes} deletes of {name}", "they are in the catalog"))
     made = () if dry_run or not done else (lake.snapshot().id,)
     return UpkeepReport("flush", dry_run, tuple(done), tuple(kept), made if made != (before,) else ())
+
+
+def compact_all(lake: Lake, table: str | None = None, *, dry_run: bool = False) -> UpkeepReport:
+    """Compact one table, or each."""
+    reports = [compact(lake, name, dry_run=dry_run) for name in _tables(lake, table)]
+    sizes = [report.bytes_removed for report in reports]
+    return UpkeepReport(
+        "compact",
+        dry_run,
+        tuple(item for report in reports for item in report.done),
+        tuple(item for report in reports for item in report.kept),
+        tuple(snapshot for report in reports for snapshot in report.snapshots),
+        sum(report.files_removed for report in reports),
+        None if None in sizes else sum(filter(None, sizes)),
+        sum(report.files_scheduled for report in reports),
+    )
+
+
+def _tables(lake: Lake, table: str | None) -> list[str]:
+    if table is not None:
+        return [table]
+    listed = list_tables(lake.conn, lake.settings.lake.catalog_schema, lake.snapshot().id)
+    return [f"{quote(found.schema)}.{quote(found.name)}" for found in listed if found.kind == "table"]
 
 
 def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:

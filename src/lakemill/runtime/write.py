@@ -305,7 +305,7 @@ def writing(table: Table, *, changes: bool = False) -> Iterator[Writing]:
 
     With ``changes`` it holds no inlined rows or deletes, because what is taken out is named by file and position.
     """
-    attempt = Writing(table.lake, files_only(table) if changes else _state(table, planned=False))
+    attempt = Writing(table.lake, files_only(table) if changes else state_of(table, planned=False))
     with leaving_nothing(attempt):
         yield attempt
 
@@ -346,7 +346,7 @@ def diff_of(
             attempt.storage.sweep(folder)
 
 
-def _state(table: Table, *, planned: bool = True) -> State:
+def state_of(table: Table, *, planned: bool = True) -> State:
     """An append asks nothing of the files that are there: it goes without their plan."""
     lake = table.lake
     with lake.catalog() as catalog:
@@ -358,20 +358,16 @@ def _state(table: Table, *, planned: bool = True) -> State:
         return State(snapshot, found, read_target(lake.conn, found), plan)
 
 
-def has_inlined(table: Table) -> bool:
-    return _state(table).inlined
-
-
 def files_only(table: Table) -> State:
     """A state all of whose rows and deletes are in files; others may inline more while we flush, so we look again."""
     for _ in range(ATTEMPTS):
-        state = _state(table)
+        state = state_of(table)
         if not state.inlined:
             return state
         try:
             _flush(table.lake, state.table)
         except LakemillError:
-            state = _state(table)
+            state = state_of(table)
             if state.inlined:
                 raise
             return state  # it was committed: only what the extension does after that failed

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import Column as Expr
@@ -48,9 +49,18 @@ class Layout:
     """Whether fields that no column has any more are left out; else the record has a fault."""
     renamed: tuple[tuple[str, int], ...] = ()
     """Names that columns had before, and their ids."""
+    foreign: tuple[str, ...] = ()
+    """Columns whose name meant another one when the records were accepted: what stands under it is not theirs."""
 
     def is_key(self, column: Column) -> bool:
         return column.name.lower() in {name.lower() for name in self.key}
+
+    def is_foreign(self, column: Column) -> bool:
+        return column.name in self.foreign
+
+    def names(self, column: Column) -> list[str]:
+        """Under which its value may stand."""
+        return [*([] if self.is_foreign(column) else [column.name]), *self.older_names(column)]
 
     def older_names(self, column: Column) -> list[str]:
         return [name for name, column_id in self.renamed if column_id == column.id]
@@ -199,9 +209,14 @@ def _read(layout: Layout) -> Expr:
 def _text(layout: Layout, column: Column) -> Expr:
     """A field as it was read; under the column's older names too, where it has any."""
     found = _read(layout).getField("p").getField(column.name)
-    if not layout.checked or column.nested:
+    if not layout.checked:
         return found
-    return F.coalesce(found, *(F.try_element_at(_given(), F.lit(name)) for name in layout.older_names(column)))
+    own = [F.lit(None).cast(_texts(column)) if layout.is_foreign(column) else found]
+    older = (F.try_element_at(_given(), F.lit(name)) for name in layout.older_names(column))
+    if column.nested:
+        form = cast("t.StructType | t.ArrayType", _texts(column))
+        older = (F.from_json(text, form) for text in older)
+    return F.coalesce(*own, *older)
 
 
 def _given() -> Expr:
@@ -220,8 +235,8 @@ def _value(layout: Layout, column: Column) -> Expr:
 
 
 def _is_given(layout: Layout, column: Column) -> Expr:
-    names = [column.name, *layout.older_names(column)]
-    return F.arrays_overlap(F.map_keys(_given()), F.array(*map(F.lit, names)))
+    names = layout.names(column)
+    return F.arrays_overlap(F.map_keys(_given()), F.array(*map(F.lit, names))) if names else F.lit(False)
 
 
 def _typed(value: Expr, column: Column) -> Expr:
@@ -326,11 +341,12 @@ def _wrong_inside(values: Expr, column: Column, place: str) -> Expr | None:
 
 def _strangers(layout: Layout) -> list[Expr]:
     """Faults for fields that no column, or no field of a struct, has."""
-    names = [*(column.name for column in layout.columns), *(name for name, _ in layout.renamed)]
+    names = [name for column in layout.columns for name in layout.names(column)]
     found = [_unknown(F.map_keys(_given()), names, "")]
     for column in layout.columns:
         if column.nested and not layout.is_key(column):
-            found += _inner_strangers(F.try_element_at(_given(), F.lit(column.name)), column, column.name)
+            for name in layout.names(column):
+                found += _inner_strangers(F.try_element_at(_given(), F.lit(name)), column, name)
     return found
 
 
@@ -361,7 +377,7 @@ def _in_elements(texts: Expr, column: Column, place: str) -> list[Expr]:
 
 
 def _unknown(given: Expr, names: Sequence[str], place: str) -> Expr:
-    strange = F.get(F.array_except(given, F.array(*map(F.lit, names))), F.lit(0))
+    strange = F.get(F.array_except(given, F.array(*map(F.lit, names)).cast("array<string>")), F.lit(0))
     path = F.concat(F.lit(place), strange)
     told = F.concat(F.lit("the table has no column "), path, F.lit(" any more"))
     return F.when(strange.isNotNull(), _told(UnknownColumn.code, path, told))

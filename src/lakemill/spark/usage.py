@@ -24,21 +24,26 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def used() -> Iterator[None]:
-    """The body works on Spark; it begins when nobody waits to start that anew."""
+def used() -> Iterator[object]:
+    """The body works on Spark; it begins when nobody waits to start that anew. What it is given stands for it."""
     global _done, _wanted
-    me = object()
+    user = object()
     with _changed:
         if not _changed.wait_for(lambda: not _wanted, PATIENCE):
             _wanted = False
-        _users[me] = time.monotonic()
+        _users[user] = time.monotonic()
     try:
-        yield
+        yield user
     finally:
-        with _changed:
-            del _users[me]
-            _done += 1
-            _changed.notify_all()
+        _done += 1
+        give_up(user)
+
+
+def give_up(user: object) -> None:
+    """Nobody waits for it any more, whether it has ended or hangs."""
+    with _changed:
+        _users.pop(user, None)
+        _changed.notify_all()
 
 
 def done() -> int:

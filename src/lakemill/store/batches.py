@@ -369,3 +369,20 @@ def old_names(conn: psycopg.Connection[Any], table_id: int) -> Mapping[str, int]
     """Names that live columns of a table had before, and the columns; inside a read of the catalog."""
     rows = conn.execute(QUERIES["old_names"].compose(), {"table_id": table_id}).fetchall()
     return {row[0]: row[1] for row in rows}
+
+
+def reused_names(conn: psycopg.Connection[Any], table_id: int) -> Mapping[tuple[int, str], frozenset[int]]:
+    """Names that several columns have had, in one place (0: the table), in lower case; in a read of the catalog."""
+    rows = conn.execute(QUERIES["reused_names"].compose(), {"table_id": table_id}).fetchall()
+    return {(row[0], row[1]): frozenset(row[2]) for row in rows}
+
+
+def column_changes(conn: psycopg.Connection[Any], table_id: int) -> tuple[int, ...]:
+    """The snapshots since which a table has had other columns, the newest first; inside a read of the catalog."""
+    return tuple(row[0] for row in conn.execute(QUERIES["column_changes"].compose(), {"table_id": table_id}).fetchall())
+
+
+def versions(where: Executor, table_id: int, after: int, upto: int) -> tuple[str, ...]:
+    """Of the requests of a range, in their order, the version of the columns that each was accepted for."""
+    values = {"table_id": table_id, "after": after, "upto": upto}
+    return tuple(row[0] for row in where.execute(QUERIES["versions"].compose(), values).fetchall())

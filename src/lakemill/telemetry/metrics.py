@@ -1,4 +1,4 @@
-"""What Prometheus is told: all metrics in one table, with their labels and meaning, and the functions that fill them.
+"""What Prometheus is told: the functions that fill the metrics, which stand in one table (``telemetry/declared``).
 
 Line 11 of a refresh, with `telemetry.log`. Two kinds of values: what a process did itself (counters and histograms, to
 be summed over processes) and what it sees of all (gauges of tables, workers and the queue, which schedulers tell alike:
@@ -9,168 +9,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import product
 from typing import cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric as Family
 
-from lakemill.core.refresh import Action, Outcome
+from lakemill.core.refresh import Outcome
 from lakemill.errors import ClaimLost
+from lakemill.telemetry import declared
+from lakemill.telemetry.declared import Metric
 from lakemill.telemetry.log import Refresh
 
-PREFIX = "lakemill_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # the newer one only matters for names beyond ASCII
-UNPLANNED = "NONE"
-"""The action of a refresh that ended before it had one."""
-
-AUTH_FAILURES = ("none", "unknown", "wrong", "expired", "revoked", "jwt")
-"""Why a caller was not let in: nothing was sent, no such key, a wrong secret, …, a JWT that does not hold."""
-
-Kind = type[Counter] | type[Gauge] | type[Histogram]
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """`name` without the prefix; `from_start` are label values that stand at zero before anything happened."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-    from_start: tuple[tuple[str, ...], ...] = ()
-
-    @property
-    def exposed(self) -> str:
-        return PREFIX + self.name
-
-    @property
-    def series(self) -> tuple[str, ...]:
-        """The names that a query can use."""
-        parts = ("_bucket", "_sum", "_count") if self.kind is Histogram else ("",)
-        return tuple(self.exposed + part for part in parts)
-
-
-_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
-_SHORT = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_KEYS = tuple(float(10**n) for n in range(9))
-_SHARES = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 0.9, 0.99, 1.0)
-
-# `increase()` does not see a series begin: what an alert counts must stand at zero first
-_ENDS = tuple(outcome.value for outcome in Outcome if outcome is not Outcome.EXECUTING)
-_REFRESHES = tuple(product(_ENDS, (*(action.value for action in Action), UNPLANNED)))
-
-METRICS: tuple[Metric, ...] = (
-    Metric("refresh_duration_seconds", Histogram, "How long refreshes that succeeded took.", ("action",), _SECONDS),
-    Metric(
-        "refresh_total",
-        Counter,
-        "Refreshes that ended, by how they ended and what they did; action NONE: before it was planned.",
-        ("status", "action"),
-        from_start=_REFRESHES,
-    ),
-    Metric(
-        "lag_seconds",
-        Gauge,
-        "Age of the first change that a dynamic table does not show yet; 0 when it shows everything.",
-        ("table",),
-    ),
-    Metric(
-        "target_lag_seconds",
-        Gauge,
-        "The lag that a dynamic table may have: its TARGET_LAG, or what its consumers need of a DOWNSTREAM one.",
-        ("table",),
-    ),
-    Metric(
-        "affected_keys",
-        Histogram,
-        "Keys that a refresh computed anew; changed rows where its query has no key.",
-        buckets=_KEYS,
-    ),
-    Metric(
-        "cardinality_ratio",
-        Histogram,
-        "Affected keys of a refresh, divided by those that there were; 1: as many as all.",
-        buckets=_SHARES,
-    ),
-    Metric(
-        "dedup_ratio",
-        Histogram,
-        "Share of the recomputed rows of a refresh that were as before, and were not written.",
-        buckets=_SHARES,
-    ),
-    Metric(
-        "rows_changed_total",
-        Counter,
-        "Rows that refreshes wrote and removed; change is inserted or deleted.",
-        ("change",),
-        from_start=(("inserted",), ("deleted",)),
-    ),
-    Metric(
-        "errors_total", Counter, "Errors by their code (errors.md), of refreshes and of everything else.", ("code",)
-    ),
-    Metric(
-        "worker_up", Gauge, "1: the worker's heartbeat is fresh; 0: it stopped without saying goodbye.", ("worker",)
-    ),
-    Metric("tick_duration_seconds", Histogram, "How long the scheduler took to find out what is due.", buckets=_SHORT),
-    Metric("queue_depth", Gauge, "Work that is due and not claimed, by kind.", ("kind",)),
-    Metric("queue_age_seconds", Gauge, "How long the oldest of that work has been due, by kind.", ("kind",)),
-    Metric(
-        "publish_conflicts_total",
-        Counter,
-        "Publishes that met another commit and were tried again or planned anew.",
-    ),
-    Metric(
-        "publish_fenced_total",
-        Counter,
-        "Publishes that were refused because the worker's claim had passed to somebody else.",
-    ),
-    Metric(
-        "claims_lost_total", Counter, "Claims that expired under their worker, or were taken over.", from_start=((),)
-    ),
-    Metric(
-        "http_requests_total",
-        Counter,
-        "Requests that the API answered, by what was asked for and the status of the answer.",
-        ("method", "route", "status"),
-    ),
-    Metric("http_request_duration_seconds", Histogram, "How long those requests took.", ("route",), _SHORT),
-    Metric(
-        "auth_failures_total",
-        Counter,
-        "Requests of callers that could not say who they are.",
-        ("reason",),
-        from_start=tuple((reason,) for reason in AUTH_FAILURES),
-    ),
-    Metric(
-        "quota_refusals_total",
-        Counter,
-        "Requests that were refused because a key or tenant is over its quota.",
-        ("resource",),
-        from_start=(("requests",), ("rows",), ("bytes",), ("queries",)),
-    ),
-    Metric(
-        "ingest_batches_total",
-        Counter,
-        "Batches of requests, by what they came to: published, unchanged (nothing became another row) or failed.",
-        ("status",),
-        from_start=(("published",), ("unchanged",), ("failed",)),
-    ),
-    Metric("ingest_records_total", Counter, "Records of requests that were passed: visible, or dead letters."),
-    Metric("ingest_letters_total", Counter, "Those of them that became dead letters when their batch was made."),
-    Metric("ingest_batch_seconds", Histogram, "How long batches took, from their claim to their commit.", (), _SECONDS),
-    Metric(
-        "write_to_visible_seconds",
-        Histogram,
-        "From the acceptance of the first request of a batch until it was visible.",
-        (),
-        _SECONDS,
-    ),
-    Metric("ingest_lag_seconds", Gauge, "Age of the oldest request of a table that is not passed yet.", ("table",)),
-    Metric("ingest_pending_records", Gauge, "Records of a table that wait, as far as they were counted.", ("table",)),
+AUTH_FAILURES, METRICS, PREFIX, UNPLANNED = (
+    declared.AUTH_FAILURES,
+    declared.METRICS,
+    declared.PREFIX,
+    declared.UNPLANNED,
 )
+MOST_TABLES = 50
+"""Tables that a gauge of ingest names; the rest is told as `others`."""
+OTHERS = "others"
 
 
 class _Registry(CollectorRegistry):
@@ -262,6 +121,30 @@ def count_quota(resource: str) -> None:
     _count("quota_refusals_total", resource)
 
 
+def observe_query(status: str, seconds: float) -> None:
+    """A query that is over; one of ``declared.QUERY_ENDS``."""
+    _count("query_total", status)
+    if status == "answered":
+        _observe("query_seconds", seconds)
+
+
+def count_accepted(accepted: int, duplicate: int) -> None:
+    """Records of a request that is durable."""
+    _count("ingest_accepted_total", amount=accepted)
+    _count("ingest_duplicates_total", amount=duplicate)
+
+
+def count_rejected(code: str, records: int) -> None:
+    """Records that were not accepted; ``code`` is one of our errors'."""
+    _count("ingest_rejected_total", code, amount=records)
+
+
+def set_backlog(records: int, bytes_: int, age: float) -> None:
+    """What is not visible yet, of all tables."""
+    for name, value in (("records", records), ("bytes", bytes_), ("seconds", age)):
+        cast(Gauge, _MADE[f"ingest_backlog_{name}"]).set(value)
+
+
 def observe_batch(published: bool, records: int, letters: int, seconds: float, waited: float) -> None:
     """A batch of requests that was passed."""
     count_batch("published" if published else "unchanged")
@@ -276,10 +159,15 @@ def count_batch(status: str) -> None:
 
 
 # ---------------------------------------------------------------- what a scheduler sees of all
-def set_pending(lags: Mapping[str, float], records: Mapping[str, int]) -> None:
-    """Of every table for which requests wait: the age of the oldest, and how many records; others disappear."""
-    _replace("ingest_lag_seconds", lags)
-    _replace("ingest_pending_records", records)
+def set_pending(waiting: Mapping[str, tuple[float, int, int]]) -> None:
+    """Of every table for which requests wait: the age of the oldest, records and bytes; others disappear."""
+    ranked = sorted(waiting, key=lambda table: waiting[table], reverse=True)
+    named = {table: waiting[table] for table in ranked[:MOST_TABLES]}
+    if rest := [waiting[table] for table in ranked[MOST_TABLES:]]:
+        ages, records, sizes = zip(*rest, strict=True)
+        named[OTHERS] = max(ages), sum(records), sum(sizes)
+    for number, name in enumerate(("ingest_lag_seconds", "ingest_pending_records", "ingest_pending_bytes")):
+        _replace(name, {table: told[number] for table, told in named.items()})
 
 
 def set_lags(lags: Mapping[str, tuple[float, float | None]]) -> None:

@@ -197,3 +197,20 @@ FROM old WHERE b.table_id = old.table_id AND b.token = old.token;
 SELECT DISTINCT o.column_name, o.column_id FROM ducklake_column o JOIN ducklake_column n USING (table_id, column_id)
 WHERE table_id = %(table_id)s AND n.end_snapshot IS NULL AND n.parent_column IS NULL AND o.end_snapshot IS NOT NULL
   AND o.column_name <> n.column_name;
+
+-- name: reused_names
+-- names that more than one column of a table has had in the same place, and those columns
+SELECT coalesce(parent_column, 0), lower(column_name), array_agg(DISTINCT column_id) FROM ducklake_column
+WHERE table_id = %(table_id)s GROUP BY 1, 2 HAVING count(DISTINCT column_id) > 1;
+
+-- name: column_changes
+-- the snapshots that changed a table's columns
+SELECT at FROM (
+  SELECT begin_snapshot AS at FROM ducklake_column WHERE table_id = %(table_id)s
+  UNION SELECT end_snapshot FROM ducklake_column WHERE table_id = %(table_id)s AND end_snapshot IS NOT NULL) c
+ORDER BY at DESC;
+
+-- name: versions
+-- for which version of the columns each request of a range was accepted
+SELECT columns FROM lakemill.bus
+WHERE table_id = %(table_id)s AND token > %(after)s AND token <= %(upto)s ORDER BY token;
