@@ -25,7 +25,7 @@ def test_rows_in_the_catalog_become_files(api: Api, admin: str) -> None:
     assert api.post("/v1/upkeep/flush", admin, json=wanted).json() == planned  # nothing was done
     done = api.post("/v1/upkeep/flush", admin, json={"table": "small"}).json()
     assert done["done"] == planned["done"]
-    assert api.get("/v1/snapshots?limit=1", admin).json()[0]["id"] == done["snapshots"][0]
+    assert api.get("/v1/snapshots?limit=1", admin).json()[0]["snapshot"] == done["snapshots"][0]
     found = api.get("/v1/tables/small", admin).json()
     assert (found["rows"], found["files"]) == (2, 1)
     assert api.post("/v1/upkeep/flush", admin, json={"table": "small"}).json()["done"] == []
