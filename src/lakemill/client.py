@@ -212,8 +212,9 @@ class Client:
         body = msgspec.json.encode({name: value for name, value in wanted.items() if value is not None})
         headers = {"Content-Type": "application/json", "Accept": ARROW}
         # the service's own time is not counted against the connection's
-        limit = {} if timeout is None else {"timeout": self._timeout + timeout}
-        answer = self._ask("POST", "/v1/query", patient=timeout is None, content=body, headers=headers, **limit)
+        limit = self._timeout + (timeout or 0.0)
+        patient = timeout is None
+        answer = self._ask("POST", "/v1/query", patient=patient, content=body, headers=headers, timeout=limit)
         return Result(answer.content, answer.headers)
 
     # ------------------------------------------------------------ asking

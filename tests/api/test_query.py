@@ -138,7 +138,7 @@ def test_queries_are_counted_by_how_they_end(api: Api, key: str) -> None:
     asked(api, key, "SELECT 2", format="csv")
     asked(api, key, "SELECT * FROM read_csv('/etc/passwd')")
     asked(api, api.key(Role.INGEST_WRITER), "SELECT 1")
-    asked(api, key, "SELEC 1")
+    asked(api, key, "SELECT nothing FROM orders")
     asked(api, key, "FROM nowhere")
     asked(api, key, SLOW, timeout_ms=200)
     grown = {end: now - before[end] for end, now in counted().items() if now != before[end]}

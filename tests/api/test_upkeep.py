@@ -25,7 +25,7 @@ def test_rows_in_the_catalog_become_files(api: Api, admin: str) -> None:
     assert api.post("/v1/upkeep/flush", admin, json=wanted).json() == planned  # nothing was done
     done = api.post("/v1/upkeep/flush", admin, json={"table": "small"}).json()
     assert done["done"] == planned["done"]
-    assert api.get("/v1/snapshots?limit=1", admin).json()[0]["id"] == done["snapshots"][0]
+    assert api.get("/v1/snapshots?limit=1", admin).json()[0]["snapshot"] == done["snapshots"][0]
     found = api.get("/v1/tables/small", admin).json()
     assert (found["rows"], found["files"]) == (2, 1)
     assert api.post("/v1/upkeep/flush", admin, json={"table": "small"}).json()["done"] == []
@@ -36,6 +36,10 @@ def test_old_snapshots_and_their_files_go(api: Api, admin: str) -> None:
         duck.execute("CREATE OR REPLACE TABLE gone AS SELECT * FROM range(1000)")
         duck.execute("DROP TABLE gone")
     assert api.post("/v1/upkeep/expire", admin).json()["done"] == []  # none is as old as upkeep.retention
+    for age in ("10000 days", "900000000 days", 10**13):
+        assert api.post("/v1/upkeep/expire", admin, json={"older_than": age}).json()["done"] == []
+    for moment in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+        assert api.post("/v1/upkeep/expire", admin, json={"before": moment, "dry_run": True}).status_code == 200
     kept = api.post("/v1/upkeep/expire", admin, json={"snapshots": [1], "dry_run": True}).json()["kept"]
     assert "retention" in kept[0]["why"]
     problem(api.post("/v1/upkeep/expire", admin, json={"snapshots": [1], "older_than": "1 day"}), 400, "BAD_ARGUMENT")

@@ -126,7 +126,7 @@ def test_records_that_were_accepted_for_other_columns(intake: Intake) -> None:
 
 def test_a_name_that_is_another_columns_by_now(intake: Intake) -> None:
     """A column is its id: what was accepted for one that is gone is no value of another that has its name."""
-    intake.table("t", "k INTEGER, v VARCHAR, s STRUCT(a INTEGER)")
+    intake.table("t", "k INTEGER, v VARCHAR, s STRUCT(a INTEGER, b INTEGER)")
     intake.table("d", "k INTEGER, v VARCHAR", policy="drop_field")
     before, dropping = intake.columns("t"), intake.columns("d")
     first = intake.send("t", record("i", k=1, v="5"), record("i", k=2), record("i", k=3, s={"a": 1}))

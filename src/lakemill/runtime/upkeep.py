@@ -192,7 +192,7 @@ def expire(
 ) -> UpkeepReport:
     """Forget snapshots before a time (or an age), or those named; never one that somebody needs."""
     if isinstance(older_than, timedelta):
-        older_than = datetime.now(UTC) - older_than
+        older_than = _ago(older_than)
     retention = lake.settings.upkeep.retention
     attempt = 0
     looks = Looks(lake)
@@ -214,6 +214,13 @@ def expire(
         else:
             done = _gone(lake, plan, expired.versions)
             return UpkeepReport("expire", False, done, kept, expired.versions, files_scheduled=expired.files_scheduled)
+
+
+def _ago(age: timedelta) -> datetime:
+    try:
+        return datetime.now(UTC) - age
+    except OverflowError:  # older than any snapshot
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def _left_behind(lake: Lake, look: Look) -> frozenset[str]:
