@@ -160,6 +160,8 @@ class Own:
                 self._mine = shared.newSession()
                 _apply(self._mine, settings)
                 shared.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
+                # a task that waits for something must not keep its core when its job is stopped
+                shared.sparkContext.setLocalProperty("spark.job.interruptOnCancel", "true")
         assert self._mine is not None  # noqa: S101  (made with _of)
         if self.tag != self._tagged:
             if self._tagged:
@@ -170,10 +172,17 @@ class Own:
         return self._mine
 
     def interrupt(self) -> None:
-        """Stop what it is at, from another thread: its jobs fail."""
+        """Stop what it is at, from another thread: its jobs fail.
+
+        In a JVM of our own a tag is known to the thread that gave it alone, but the session is all the thread's.
+        """
         with suppress(Exception):  # what is gone needs no stopping
-            if self._mine is not None and self._tagged:
+            if self._mine is None or not self._tagged:
+                return
+            if hasattr(self._mine, "is_stopped"):
                 self._mine.interruptTag(self._tagged)
+            else:
+                self._mine.interruptAll()
 
 
 def own(pool: str) -> Own:
