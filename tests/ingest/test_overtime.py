@@ -140,7 +140,7 @@ def test_a_real_job_is_stopped(make_lake: MakeLake, spark: Any, monkeypatch: pyt
             own = session.own("ingest-test")
             own.tag = "lakemill-ingest-test"
             with lakemill.open(lake.settings) as mine:
-                found.append(materialise.materialise(mine, table, cancel=own.interrupt) is None)
+                found.append(materialise.materialise(mine, table, cancel=lambda: own.interrupt(own.tag)) is None)
 
         with monkeypatch.context() as patched:
             patched.setattr(Sifting, "appended", hangs)

@@ -212,7 +212,7 @@ def test_way_07_a_pinned_snapshot_keeps_its_files_and_others_are_refused_by_name
         upkeep.cleanup(ingest.lake)
         upkeep.orphans(ingest.lake)
         assert stock(ingest, f"SELECT k FROM t AT (VERSION => {pinned})") == [(1,)]
-    pins.unpin(ingest.lake.conn, pin)
+    pins.unpin(ingest.lake.conn, pin.id)
     upkeep.expire(ingest.lake)
     with pytest.raises(SnapshotGone):  # an error, and not fewer rows
         ingest.lake.table("t").plan_scan(pinned)

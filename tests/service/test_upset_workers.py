@@ -214,7 +214,8 @@ def test_a_worker_that_was_killed_is_missed_until_another_takes_its_place(servic
 def test_only_the_work_that_was_lost_is_stopped(service: Service) -> None:
     """Its slot may be at another by the time that somebody finds out."""
     stopped: list[str] = []
-    spark = Own("slot", _mine=cast("Any", SimpleNamespace(interruptTag=stopped.append)))
+    context = SimpleNamespace(cancelJobsWithTag=stopped.append)
+    spark = Own("slot", _mine=cast("Any", SimpleNamespace(sparkContext=context)))
     for subject in ("first", "second"):
         work.add(service.lake.conn, Kind.UPKEEP, subject, "x")
     first, second = (work.take(service.lake.conn, "w", (Kind.UPKEEP,), LONG) for _ in range(2))

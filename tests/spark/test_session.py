@@ -188,6 +188,34 @@ def test_every_thread_that_asks_for_the_session_has_its_settings(spark: Any, tmp
             assert thread.submit(times).result() == [(time(12), 1)]
 
 
+def test_what_a_thread_is_at_is_stopped_by_its_tag_alone(spark: Any, tmp_path: Path) -> None:
+    """By another thread, as a claim is lost or time is over; what the slot is at by then may be something else."""
+    given, tracker, found = settings(tmp_path), spark.sparkContext.statusTracker(), []
+
+    def slot() -> str:
+        found.append(session.own("slot"))
+        found[0].tag = "first"
+        try:
+            frame = session.start(given).range(1).selectExpr("java_method('java.lang.Thread', 'sleep', id + 30000L)")
+            frame.collect()
+        except Exception as error:
+            return str(error)
+        return "it was not stopped"
+
+    began = monotonic()
+    with ThreadPoolExecutor(1) as thread:
+        told = thread.submit(slot)
+        while not tracker.getActiveJobsIds():
+            assert monotonic() - began < 20
+            sleep(0.05)
+        found[0].interrupt("second")
+        sleep(0.5)
+        assert not told.done()
+        found[0].interrupt("first")
+        assert "CANCELLED" in told.result()
+    assert monotonic() - began < 25
+
+
 def test_a_session_without_s3_cannot_get_it_later(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_has_s3", False)  # without xdist, the tests on S3 share this JVM
     with pytest.raises(MissingPart, match="without the jars for S3"):

@@ -161,20 +161,34 @@ class Own:
                 self._mine = shared.newSession()
                 _apply(self._mine, settings)
                 shared.sparkContext.setLocalProperty("spark.scheduler.pool", self.pool)
+                # a task that waits for something must not keep its core when its job is stopped
+                shared.sparkContext.setLocalProperty("spark.job.interruptOnCancel", "true")
         assert self._mine is not None  # noqa: S101  (made with _of)
         if self.tag != self._tagged:
-            if self._tagged:
-                self._mine.removeTag(self._tagged)
-            if self.tag:
-                self._mine.addTag(self.tag)
-            self._tagged = self.tag
+            self._swap_tag(self._mine)
         return self._mine
 
+    def _swap_tag(self, mine: SparkSession) -> None:
+        """In a JVM of our own the tags of a session are known to the thread that gave them alone: the context's are."""
+        connect = hasattr(mine, "is_stopped")
+        add, remove = (
+            (mine.addTag, mine.removeTag) if connect else (mine.sparkContext.addJobTag, mine.sparkContext.removeJobTag)
+        )
+        if self._tagged:
+            remove(self._tagged)
+        if self.tag:
+            add(self.tag)
+        self._tagged = self.tag
+
     def interrupt(self, tag: str) -> None:
-        """Stop what it does under this tag, from another thread: its jobs fail."""
+        """Stop what it does under this tag, from any thread: its jobs fail."""
         with suppress(Exception):  # what is gone needs no stopping
-            if self._mine is not None:
+            if self._mine is None:
+                return
+            if hasattr(self._mine, "is_stopped"):
                 self._mine.interruptTag(tag)
+            else:
+                self._mine.sparkContext.cancelJobsWithTag(tag)
 
 
 def own(pool: str) -> Own:
