@@ -1,4 +1,4 @@
-"""kill −9 and SIGSTOP at each step of a request and of a batch: nothing is lost or doubled, who comes late is refused."""
+"""kill −9 and SIGSTOP at each step of a request and of a batch: nothing lost, nothing twice, who is late is refused."""
 
 from __future__ import annotations
 
