@@ -48,10 +48,9 @@ class Checker:
     def run(self) -> None:
         while not self.stop.wait(self.rng.uniform(0.05, 0.6)):
             try:
-                for _ in range(self.rng.choice((1, 1, 2, 4))):
-                    latest = self._write()
-                    if latest is None:
-                        return
+                written = [self._write() for _ in range(self.rng.choice((1, 1, 2, 4)))]
+                if (latest := written[-1]) is None:
+                    return
                 self._read(latest, self.rng.sample(TABLES, self.rng.choice((1, 1, 2))))
                 if self.rng.random() < 0.4:
                     self._glance(self.rng.choice(TABLES))

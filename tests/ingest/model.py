@@ -71,7 +71,7 @@ def judge(lake: Lake, journals: Journals) -> list[str]:
     wrong += _ledger(kept, order)
     for table in TABLES:
         wrong += _history(lake, table, kept, [(token, _fresh(one, kept, token)) for token, one in order[table]])
-    return wrong + _letters(journals, kept)
+    return [*wrong, *_letters(journals, kept)]
 
 
 def _ordered(journals: Journals, table: Kind, tokens: dict[str, int]) -> list[tuple[int, Request]]:
