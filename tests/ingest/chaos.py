@@ -116,7 +116,7 @@ class Chaos:
         time.sleep(self.rng.choice((0, 0, 1, 3)))
         self.start(name)
 
-    def at_work(self, patience: float = 15.0) -> str:
+    def at_work(self, patience: float = 60.0) -> str:
         """A coordinator that has a table at this moment; any, where none does."""
         until = time.monotonic() + patience
         while time.monotonic() < until:

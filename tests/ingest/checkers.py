@@ -25,7 +25,7 @@ from tests.ingest.producers import TABLES, TurnedAway, Wrong, token_of
 
 KEYS = 20
 """Of its own, which nobody else writes to."""
-PATIENCE = 8.0
+PATIENCE = 25.0
 ROWS = {
     "plain": "SELECT req, i, v FROM plain WHERE starts_with(req, ?)",
     "noted": "SELECT req, i, v FROM noted WHERE starts_with(req, ?)",

@@ -27,7 +27,7 @@ RETRIED = 0.3
 REFUSED, CONFLICTING = 0.02, 0.03
 KEYS = 150
 """All producers write to these keys."""
-PAUSE = (0.3, 1.6)
+PAUSE = (0.5, 2.5)
 PATIENCE = 30.0
 TABLES: tuple[Kind, ...] = ("plain", "keyed", "noted")
 

@@ -6,8 +6,9 @@ import random
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 
-from lakemill.errors import WrongType
+from lakemill.errors import EngineLost, WrongType
 from lakemill.runtime import materialise as module
 from lakemill.runtime import sifting
 from lakemill.runtime.materialise import materialise
@@ -237,3 +238,29 @@ def test_a_key_column_that_was_renamed(intake: Intake) -> None:
     intake.send("t", record("u", id=2, v=3), record("d", id=1))
     intake.make("t")
     assert intake.stock("FROM t") == [(2, 3)]
+
+
+def test_an_executor_without_postgresql_is_no_reason_to_start_spark_anew(intake: Intake) -> None:
+    table_id = intake.table("t", "k INTEGER")
+    intake.send("t", record("i", k=1))
+    right, intake.lake.dsn = intake.lake.dsn, "host=/nowhere dbname=lakemill"
+    assert materialise(intake.lake, table_id) is None
+    ((reason,),) = intake.rows("SELECT reason FROM lakemill.ingest_tables")
+    assert reason.startswith("STORE_UNAVAILABLE: an executor has no PostgreSQL: connection")
+    intake.lake.dsn = right
+    assert intake.make("t").inserted == 1
+
+
+def test_a_jvm_that_is_gone_in_other_words(intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Py4J says it of the numbers that a job counted, when the JVM was killed right after the job."""
+    table_id = intake.table("t", "k INTEGER")
+    intake.send("t", record("i", k=1))
+
+    def gone(*_: object) -> None:
+        raise Py4JError("org.apache.spark.sql.api.python.PythonSQLUtils does not exist in the JVM")
+
+    monkeypatch.setattr(sifting.Sifting, "appended", gone)
+    with pytest.raises(EngineLost):
+        materialise(intake.lake, table_id)
+    ((reason, holder),) = intake.rows("SELECT reason, holder FROM lakemill.ingest_tables")
+    assert (reason.partition(":")[0], holder) == ("ENGINE_LOST", None)

@@ -17,6 +17,7 @@ from lakemill.core.quota import Resource
 from lakemill.errors import Busy, LakemillError, MissingPart
 from lakemill.runtime import barrier
 from lakemill.runtime.ingest import Ingest
+from lakemill.runtime.meaning import meaning
 from lakemill.runtime.metering import Meter
 from lakemill.runtime.open import Lake
 from lakemill.settings import Settings
@@ -113,4 +114,4 @@ class Desk:
             with self._door.lent() as conn:
                 audit.record(conn, done)
         except (LakemillError, *db.LOST) as error:
-            failed(f"audit of {done.action} by {done.who}", error)
+            failed(f"audit of {done.action} by {done.who}", meaning(error))

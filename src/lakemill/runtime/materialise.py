@@ -32,6 +32,7 @@ from lakemill.errors import (
 )
 from lakemill.runtime import write
 from lakemill.runtime.claiming import holder
+from lakemill.runtime.meaning import meaning
 from lakemill.runtime.sifting import LETTERS, Sifting, TooManyLettersError, layout_of
 from lakemill.spark import bus
 from lakemill.spark.profiles import profiled, size_conf
@@ -94,9 +95,10 @@ def materialise(lake: Lake, table_id: int, stopping: Callable[[], bool] = lambda
             if stopping():
                 batches.release(lake.conn, held)
                 return None
-            _nack(lake, held, error)
-            if isinstance(error, EngineLost):
-                raise
+            told = meaning(error)  # a JVM that is gone has several ways of saying so
+            _nack(lake, held, error if isinstance(told, InternalError) else told)
+            if isinstance(told, EngineLost):
+                raise told from error
             return None
     if passed is None:
         batches.release(lake.conn, held)
