@@ -56,6 +56,8 @@ driver_memory = "600m"
 threads = 1
 """
 CLAIM = 6.0
+CALM = 4
+"""Of so many kills one waits until everything is visible."""
 SETTLED = 240.0
 TABLES: dict[Kind, dict[str, object]] = {
     "plain": {"columns": "req VARCHAR, i INTEGER, v BIGINT"},
@@ -128,6 +130,12 @@ class Chaos:
             time.sleep(0.02)
         return self.rng.choice(self.coordinators)
 
+    def calm(self, patience: float = 60.0) -> None:
+        """All that was accepted so far has passed, or it takes long: nobody would read anything otherwise."""
+        head, until = self._head()[0], time.monotonic() + patience
+        while self._head()[1] < head and time.monotonic() < until:
+            time.sleep(0.3)
+
     # ------------------------------------------------------------ harm
     def harm(self, way: str) -> None:
         """One of the ways in which things go wrong, at a random moment."""
@@ -197,6 +205,8 @@ class Chaos:
                 self.start(name)
             self._until(lambda: self._head()[1] > 0, "nothing becomes visible")
             for number, way in enumerate(ways):
+                if number % CALM == CALM - 1:
+                    self.calm()
                 self.harm(way)
                 if (number + 1) % 10 == 0:
                     print(f"{time.strftime('%H:%M:%S')} {number + 1} kills: {self.told()}", flush=True)

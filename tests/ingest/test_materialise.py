@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
 
 from lakemill.errors import EngineLost, WrongType
@@ -251,14 +252,20 @@ def test_an_executor_without_postgresql_is_no_reason_to_start_spark_anew(intake:
     assert intake.make("t").inserted == 1
 
 
-def test_a_jvm_that_is_gone_in_other_words(intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_class(*_: object) -> None:
     """As Py4J says it of the numbers that a job counted, when the JVM was killed right after the job."""
+    raise Py4JError("org.apache.spark.sql.api.python.PythonSQLUtils does not exist in the JVM")
+
+
+def _no_answer(*_: object) -> None:
+    """As it says it of anything, where it needs another connection."""
+    ClientServerConnection(JavaParameters(port=1), PythonParameters(), None, None).connect_to_java_server()
+
+
+@pytest.mark.parametrize("gone", [_no_class, _no_answer])
+def test_a_jvm_that_is_gone_in_other_words(intake: Intake, gone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     table_id = intake.table("t", "k INTEGER")
     intake.send("t", record("i", k=1))
-
-    def gone(*_: object) -> None:
-        raise Py4JError("org.apache.spark.sql.api.python.PythonSQLUtils does not exist in the JVM")
-
     monkeypatch.setattr(sifting.Sifting, "appended", gone)
     with pytest.raises(EngineLost):
         materialise(intake.lake, table_id)
