@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -159,6 +160,7 @@ def test_what_nobody_foresaw_is_found_by_halves(intake: Intake) -> None:
         assert found[:2] == (attempt, 0)
         assert "DUPLICATED_MAP_KEY" in found[2] or "WRONG_TYPE" in found[2]
         assert batches.watermark(intake.lake.conn)[0] == 0
+        intake.over()
     passed = intake.make("t")
     assert (passed.inserted, passed.letters) == (5, 1)
     assert [letter[:3] for letter in intake.letters()] == [(2, 1, "WRONG_TYPE")]
@@ -249,6 +251,7 @@ def test_an_executor_without_postgresql_is_no_reason_to_start_spark_anew(intake:
     ((reason,),) = intake.rows("SELECT reason FROM lakemill.ingest_tables")
     assert reason.startswith("STORE_UNAVAILABLE: an executor has no PostgreSQL: connection")
     intake.lake.dsn = right
+    intake.over()
     assert intake.make("t").inserted == 1
 
 
@@ -259,7 +262,9 @@ def _no_class(*_: object) -> None:
 
 def _no_answer(*_: object) -> None:
     """As it says it of anything, where it needs another connection."""
-    ClientServerConnection(JavaParameters(port=1), PythonParameters(), None, None).connect_to_java_server()
+    ClientServerConnection(
+        JavaParameters(port=1), PythonParameters(), SimpleNamespace(pool=None), None
+    ).connect_to_java_server()
 
 
 @pytest.mark.parametrize("gone", [_no_class, _no_answer])
