@@ -1,7 +1,7 @@
 """A process that reads its own writes: ``python -m tests.ingest.checkers FOLDER NAME URL URL``, until SIGTERM.
 
-It writes by ``lakemill.Client`` to all three tables, in the same order as it is answered, and asks by either API for
-what it wrote, with its token: all of it, or a refusal that says to try again; never an answer without it. Without a
+Each of its threads writes by ``lakemill.Client`` to all three tables, one request after the other, and asks by either
+API for what it wrote, with its token: all of it, or a refusal that says to try again; never an answer without it. Without a
 token it sees as much as the answer's own token says, nothing later before something earlier, and a snapshot that was
 seen stays what it was.
 """
@@ -26,6 +26,8 @@ from tests.ingest.producers import TABLES, TurnedAway, Wrong, token_of
 KEYS = 20
 """Of its own, which nobody else writes to."""
 PATIENCE = 25.0
+THREADS = 4
+"""Each for itself: they mostly wait."""
 ROWS = {
     "plain": "SELECT req, i, v FROM plain WHERE starts_with(req, ?)",
     "noted": "SELECT req, i, v FROM noted WHERE starts_with(req, ?)",
@@ -35,10 +37,9 @@ Row = tuple[str, int, int]
 
 
 class Checker:
-    def __init__(self, journal: Journal, urls: Sequence[str], name: str, stop: threading.Event) -> None:
-        self.journal, self.name, self.stop = journal, f"{name}.", stop
+    def __init__(self, journal: Journal, urls: Sequence[str], name: str, first_key: int, stop: threading.Event) -> None:
+        self.journal, self.name, self.first_key, self.stop = journal, f"{name}.", first_key, stop
         self.rng = Random(name)
-        self.first_key = -1000 * (1 + int(name.removeprefix("c")))
         self.clients = [Client(url, retry_for=2.0) for url in urls]
         self.tokens: dict[Kind, list[tuple[int, Request]]] = {table: [] for table in TABLES}
         """What was accepted, in order."""
@@ -168,7 +169,16 @@ def main() -> None:
     folder, name, *urls = sys.argv[1:]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    Checker(Journal(Path(folder) / f"{name}-0.jsonl"), urls, name, stop).run()
+    running = []
+    for number in range(THREADS):
+        journal = Journal(Path(folder) / f"{name}-{number}.jsonl")
+        first_key = -1000 * (1 + int(name.removeprefix("c")) * THREADS + number)
+        checker = Checker(journal, urls, f"{name}.{number}", first_key, stop)
+        running.append(threading.Thread(target=checker.run))
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
 
 
 if __name__ == "__main__":
