@@ -1,9 +1,9 @@
 """A process that reads its own writes: ``python -m tests.ingest.checkers FOLDER NAME URL URL``, until SIGTERM.
 
 Each of its threads writes by ``lakemill.Client`` to all three tables, one request after the other, and asks by either
-API for what it wrote, with its token: all of it, or a refusal that says to try again; never an answer without it. Without a
-token it sees as much as the answer's own token says, nothing later before something earlier, and a snapshot that was
-seen stays what it was.
+API for what it wrote, with its token: all of it, or a refusal that says to try again; never an answer without it.
+Without a token it sees as much as the answer's own token says, nothing later before something earlier, and a snapshot
+that was seen stays what it was.
 """
 
 from __future__ import annotations
