@@ -56,7 +56,7 @@ driver_memory = "600m"
 threads = 1
 """
 CLAIM = 6.0
-CALM = 4
+CALM = 8
 """Of so many kills one waits until everything is visible."""
 SETTLED = 240.0
 TABLES: dict[Kind, dict[str, object]] = {
