@@ -34,7 +34,7 @@ from lakemill.store import db
 from lakemill.store.embedded import EmbeddedPostgres
 from tests.conftest import CONFINEMENT
 from tests.ingest.journal import Journals, Kind
-from tests.ingest.model import judge
+from tests.ingest.model import Kept, judge
 
 ROOT = Path(__file__).parents[2]
 SERVICE = f"""
@@ -227,7 +227,7 @@ class Chaos:
     def judge(self) -> None:
         self.found = Journals.read(self.journals.glob("*.jsonl"))
         with lakemill.open(self.settings) as lake:
-            wrong = judge(lake, self.found)
+            wrong = judge(Kept.read(lake), self.found, lake.sql)
         for name in (*self.ports, *self.coordinators):
             lines = (self.root / f"{name}.log").read_text().splitlines()
             wrong += [f"{name} logs {line}" for line in lines if "INTERNAL_ERROR" in line]

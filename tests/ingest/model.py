@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -62,15 +62,18 @@ class Kept:
         return kept
 
 
-def judge(lake: Lake, journals: Journals) -> list[str]:
+Ask = Callable[[str], Any]
+"""DuckDB on the lake: a query → what its rows are fetched from."""
+
+
+def judge(kept: Kept, journals: Journals, ask: Ask) -> list[str]:
     """Everything that is wrong."""
-    kept = Kept.read(lake)
     tokens = _tokens(journals, kept)
     order = {table: _ordered(journals, table, tokens) for table in TABLES}
     wrong = [*journals.wrong, *_answers(journals, tokens), *_whole(journals, kept, tokens), *_gaps(kept, tokens)]
     wrong += _ledger(kept, order)
     for table in TABLES:
-        wrong += _history(lake, table, kept, [(token, _fresh(one, kept, token)) for token, one in order[table]])
+        wrong += _history(ask, table, kept, [(token, _fresh(one, kept, token)) for token, one in order[table]])
     return [*wrong, *_letters(journals, kept)]
 
 
@@ -140,12 +143,12 @@ def _ledger(kept: Kept, order: dict[Kind, list[tuple[int, Request]]]) -> Iterabl
             yield f"{table}: no batch has {sorted(waiting - covered)[:SHOWN]}"
 
 
-def _history(lake: Lake, table: Kind, kept: Kept, order: Sequence[tuple[int, Request]]) -> Iterable[str]:
+def _history(ask: Ask, table: Kind, kept: Kept, order: Sequence[tuple[int, Request]]) -> Iterable[str]:
     """Its rows, at each snapshot of a batch and now."""
     states = [(one.token, one.snapshot) for one in kept.batches[table] if one.snapshot is not None]
     for token, snapshot in [*states, (kept.head[0], None)]:
         at = "" if snapshot is None else f" AT (VERSION => {snapshot})"
-        found = Counter(lake.sql(f"SELECT {COLUMNS[table]} FROM {table}{at}").fetchall())
+        found = Counter(ask(f"SELECT {COLUMNS[table]} FROM {table}{at}").fetchall())
         wanted = Counter(content([one for number, one in order if number <= token]))
         if found == wanted:
             continue
