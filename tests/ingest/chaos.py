@@ -59,6 +59,7 @@ CLAIM = 6.0
 CALM = 8
 """Of so many kills one waits until everything is visible."""
 SETTLED = 240.0
+LOOKS = ("read", "visible", "glance")
 TABLES: dict[Kind, dict[str, object]] = {
     "plain": {"columns": "req VARCHAR, i INTEGER, v BIGINT"},
     "keyed": {"columns": "k INTEGER, v BIGINT, req VARCHAR, i INTEGER", "key": ["k"]},
@@ -221,7 +222,7 @@ class Chaos:
         for process in clients:
             process.terminate()
         for process in clients:
-            process.wait(90)
+            process.wait(180)
         self._until(lambda: len(set(self._head())) == 1, "it does not settle")
 
     def judge(self) -> None:
@@ -237,7 +238,7 @@ class Chaos:
     def told(self) -> str:
         found = Journals.read(self.journals.glob("*.jsonl"))
         keys = Counter(told.key for told in found.answers)
-        looks = {what: sorted(seconds for one, seconds in found.seen if one == what) for what in ("read", "glance")}
+        looks = {what: sorted(seconds for one, seconds in found.seen if one == what) for what in LOOKS}
         fenced = sum((self.root / f"{name}.log").read_text().count("CLAIM_LOST") for name in self.coordinators)
         times = {
             what: f"{len(of)} (p50 {of[len(of) // 2]:.2f} s, p95 {of[len(of) * 95 // 100]:.2f} s)"

@@ -2,12 +2,13 @@
 
 Each of its threads writes by ``lakemill.Client`` to all three tables, one request after the other, and asks by either
 API for what it wrote, with its token: all of it, or a refusal that says to try again; never an answer without it.
-Without a token it sees as much as the answer's own token says, nothing later before something earlier, and a snapshot
-that was seen stays what it was.
+Without a token it sees as much as the answer's own token says, and whatever it was told is visible; nothing later
+before something earlier; and a snapshot that was seen stays what it was.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
@@ -26,6 +27,7 @@ from tests.ingest.producers import TABLES, TurnedAway, Wrong, token_of
 KEYS = 20
 """Of its own, which nobody else writes to."""
 PATIENCE = 25.0
+WAITING = 0.15
 THREADS = 4
 """Each for itself: they mostly wait."""
 ROWS = {
@@ -86,6 +88,8 @@ class Checker:
                 raise Wrong(f"{key} came later than others, and has the token {token}")
             self.tokens[table].append((token, request))
             self.texts[token] = receipt.token
+            if receipt.visible:
+                self._seen(table, token)
             return token
         return None
 
@@ -99,7 +103,12 @@ class Checker:
         return Record("upsert", {"k": k, "v": v, "req": key, "i": i})
 
     def _sent(self, request: Request) -> Receipt:
-        return self.rng.choice(self.clients).send(f"main.{request.table}", request.body(), key=request.key)
+        """Now and then it waits until it is visible, or for a while."""
+        body = json.loads(request.body())
+        if self.rng.random() < WAITING:
+            body |= {"wait_for_visibility": True, "visibility_timeout_ms": round(1000 * PATIENCE)}
+        client = self.rng.choice(self.clients)
+        return client.send(f"main.{request.table}", json.dumps(body).encode(), key=request.key)
 
     # ------------------------------------------------------------ reading
     def _read(self, token: int, tables: Sequence[Kind]) -> None:
@@ -109,6 +118,12 @@ class Checker:
             result = self._asked(table, token=self.texts[token], timeout=PATIENCE)
             self._require(table, result, token, f"with token {token}")
         self.journal.seen("read", time.monotonic() - begun)
+
+    def _seen(self, table: Kind, token: int) -> None:
+        """It was told that its write is visible: whoever asks from now on sees it, by either API, without a token."""
+        begun = time.monotonic()
+        self._require(table, self._asked(table, own_writes=False), token, f"after {token} was visible")
+        self.journal.seen("visible", time.monotonic() - begun)
 
     def _glance(self, table: Kind) -> None:
         """Without: what the answer says that it covers, and a beginning of all; the same again at its snapshot."""
