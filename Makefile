@@ -12,7 +12,7 @@ UV  := $(or $(shell command -v uv 2>/dev/null),$(CURDIR)/.uv/bin/uv)
 RUN := $(UV) run --frozen
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta fuzz-api chaos bench-lake bench-refresh bench-service bench-ingest bench-query docs clean
+.PHONY: help setup demo check format test test-all test-spark43 fuzz-lake fuzz-refresh fuzz-delta fuzz-api chaos chaos-ingest bench-lake bench-refresh bench-service bench-ingest bench-query docs clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ fuzz-api: | $(UV) ## random requests by the API's own description for MINUTES (M
 
 chaos: | $(UV) ## N kills (N=200 SEED=1) of workers, schedulers and PostgreSQL under a running service, judged by DuckDB
 	$(RUN) python -m tests.service.chaos --kills $(N) --seed $(SEED)
+
+chaos-ingest: | $(UV) ## N kills (N=100 SEED=1) of producers, APIs, coordinators, JVMs and PostgreSQL under ingest, judged by a model
+	$(RUN) python -m tests.ingest.chaos --kills $(N) --seed $(SEED)
 
 bench-refresh: | $(UV) ## a refresh of each TPC-H query against computing it whole (SF=1)
 	$(RUN) python -m bench.refresh --sf $(SF)

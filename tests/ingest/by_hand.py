@@ -28,6 +28,7 @@ def pass_by_hand(lake: Lake, name: str, trace: Callable[[str], None] = lambda _:
     batch = None if held is None else batches.read(lake.conn, held, Limits())
     if held is None or batch is None:
         return None
+    trace("read")
     bodies = lake.conn.execute(
         "SELECT body FROM lakemill.bus WHERE table_id = %s AND token > %s AND token <= %s ORDER BY token",
         (held.table_id, held.cursor, batch.upto),
@@ -42,5 +43,6 @@ def pass_by_hand(lake: Lake, name: str, trace: Callable[[str], None] = lambda _:
         pq.write_table(pa.table([pa.array(values, pa.int32())], schema=pa.schema([field])), target.path + relative)
         staged = Staged((StagedFile(target.path + relative, relative),), len(values))
         updates = [AddFiles(held.table_id, new_files(lake.duck, staged, target))]
+        trace("filed")
         done = materialise._publish(lake, attempt, held, batch, updates, (len(values), 0, 0), [])
         return done.snapshot_id

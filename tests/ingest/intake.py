@@ -42,6 +42,10 @@ class Intake:
         assert passed is not None, self.rows("SELECT reason FROM lakemill.ingest_tables")
         return passed
 
+    def over(self) -> None:
+        """The pause after an attempt in vain, however short, is over."""
+        self.lake.conn.execute("UPDATE lakemill.ingest_tables SET not_before = '-infinity'")
+
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Of PostgreSQL."""
         return self.lake.conn.execute(query, values).fetchall()

@@ -1,4 +1,4 @@
-"""kill −9 and SIGSTOP at the steps of a batch: nothing is lost, nothing doubled, and who comes late is refused."""
+"""kill −9 and SIGSTOP at each step of a request and of a batch: nothing lost, nothing twice, who is late is refused."""
 
 from __future__ import annotations
 
@@ -13,15 +13,37 @@ from typing import Any
 import pytest
 
 import lakemill
+from lakemill.core.names import parse_name
+from lakemill.core.receipts import write_token
+from lakemill.lake import publish
 from lakemill.runtime.claiming import free_the_dead
+from lakemill.runtime.ingest import Ingest
 from lakemill.runtime.materialise import materialise
 from lakemill.store import batches
 from tests.conftest import MakeLake
 from tests.ingest.by_hand import pass_by_hand
+from tests.ingest.child import ACCEPTING, request
 from tests.ingest.intake import Intake
 from tests.ingest.requests import record
 
-STEPS = ("claimed", "connected", "locked", "bookkept", "committed")
+STEPS = ("claimed", "read", "filed", *publish.STEPS)
+
+
+def test_killed_at_each_step_of_an_acceptance(make_lake: MakeLake) -> None:
+    """Whoever sends it again, elsewhere, is told what it was told, or would have been; and it is there once."""
+    made = make_lake()
+    with lakemill.open(made.settings) as lake, Ingest(made.settings) as ingest:
+        intake = Intake(lake)
+        intake.table("t", "k INTEGER")
+        for number, step in enumerate(ACCEPTING):
+            words = [sys.executable, "-m", "tests.ingest.child", str(made.settings.root), "accept", step]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, [step]), done.stderr
+            again = [ingest.ingest(parse_name("t"), request(step)) for _ in range(2)]
+            assert [one.repeated for one in again] == [step == "COMMIT", True]
+            assert {one.token for one in again} == {write_token(ingest.lake_id, number + 1)}
+        bodies = intake.rows("SELECT token, body::json->'p'->>'k' FROM lakemill.bus ORDER BY token")
+        assert bodies == [(number + 1, str(number)) for number in range(len(ACCEPTING))]
 
 
 @pytest.fixture(scope="module")

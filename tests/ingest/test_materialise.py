@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
+from py4j.protocol import Py4JError
 
-from lakemill.errors import WrongType
+from lakemill.errors import EngineLost, WrongType
 from lakemill.runtime import materialise as module
 from lakemill.runtime import sifting
 from lakemill.runtime.materialise import materialise
@@ -201,6 +204,7 @@ def test_what_nobody_foresaw_is_found_by_halves(intake: Intake) -> None:
         assert found[:2] == (attempt, 0)
         assert "DUPLICATED_MAP_KEY" in found[2] or "WRONG_TYPE" in found[2]
         assert batches.watermark(intake.lake.conn)[0] == 0
+        intake.over()
     passed = intake.make("t")
     assert (passed.inserted, passed.letters) == (5, 1)
     assert [letter[:3] for letter in intake.letters()] == [(2, 1, "WRONG_TYPE")]
@@ -281,3 +285,38 @@ def test_a_key_column_that_was_renamed(intake: Intake) -> None:
     intake.send("t", record("u", id=2, v=3), record("d", id=1))
     intake.make("t")
     assert intake.stock("FROM t") == [(2, 3)]
+
+
+def test_an_executor_without_postgresql_is_no_reason_to_start_spark_anew(intake: Intake) -> None:
+    table_id = intake.table("t", "k INTEGER")
+    intake.send("t", record("i", k=1))
+    right, intake.lake.dsn = intake.lake.dsn, "host=/nowhere dbname=lakemill"
+    assert materialise(intake.lake, table_id) is None
+    ((reason,),) = intake.rows("SELECT reason FROM lakemill.ingest_tables")
+    assert reason.startswith("STORE_UNAVAILABLE: an executor has no PostgreSQL: connection")
+    intake.lake.dsn = right
+    intake.over()
+    assert intake.make("t").inserted == 1
+
+
+def _no_class(*_: object) -> None:
+    """As Py4J says it of the numbers that a job counted, when the JVM was killed right after the job."""
+    raise Py4JError("org.apache.spark.sql.api.python.PythonSQLUtils does not exist in the JVM")
+
+
+def _no_answer(*_: object) -> None:
+    """As it says it of anything, where it needs another connection."""
+    ClientServerConnection(
+        JavaParameters(port=1), PythonParameters(), SimpleNamespace(pool=None), None
+    ).connect_to_java_server()
+
+
+@pytest.mark.parametrize("gone", [_no_class, _no_answer])
+def test_a_jvm_that_is_gone_in_other_words(intake: Intake, gone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    table_id = intake.table("t", "k INTEGER")
+    intake.send("t", record("i", k=1))
+    monkeypatch.setattr(sifting.Sifting, "appended", gone)
+    with pytest.raises(EngineLost):
+        materialise(intake.lake, table_id)
+    ((reason, holder),) = intake.rows("SELECT reason, holder FROM lakemill.ingest_tables")
+    assert (reason.partition(":")[0], holder) == ("ENGINE_LOST", None)

@@ -18,6 +18,7 @@ from lakemill.errors import Busy, LakemillError, MissingPart
 from lakemill.gateway.gate import check_confinement
 from lakemill.runtime import barrier
 from lakemill.runtime.ingest import Ingest
+from lakemill.runtime.meaning import meaning
 from lakemill.runtime.metering import Meter
 from lakemill.runtime.open import Lake
 from lakemill.settings import Settings
@@ -120,4 +121,4 @@ class Desk:
             with self._door.lent() as conn:
                 audit.record(conn, done)
         except (LakemillError, *db.LOST) as error:
-            failed(f"audit of {done.action} by {done.who}", error)
+            failed(f"audit of {done.action} by {done.who}", meaning(error))

@@ -16,6 +16,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
 from lakemill.api.caller import Caller
 from lakemill.api.desk import Desk
@@ -38,6 +39,8 @@ DOORKEEPERS = 8
 """Threads for admission alone: long requests must not keep others out."""
 LONGEST_NUMBER = 18
 """Digits of a length that can be meant."""
+GONE = 499
+"""The status, in metrics, of who left before its request was here: nginx's word for it."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -71,6 +74,8 @@ class Frame:
         with bound(trace_id=trace):
             try:
                 await self._inside(scope, headers, receive, traced)
+            except ClientDisconnect:  # nothing was done, and nobody is there to be told
+                status = GONE
             except Exception as error:
                 told = self._told(scope, error)
                 if status:  # too late for another answer: the connection is cut

@@ -24,6 +24,7 @@ from lakemill.errors import (
     ClaimLost,
     EngineLost,
     EngineUnreachable,
+    InternalError,
     LakemillError,
     PublishConflict,
     TableGone,
@@ -31,6 +32,7 @@ from lakemill.errors import (
 from lakemill.runtime import write
 from lakemill.runtime.claiming import holder
 from lakemill.runtime.layouts import MixedColumnsError, layout_of
+from lakemill.runtime.meaning import meaning
 from lakemill.runtime.overtime import give_back, watched
 from lakemill.runtime.sifting import LETTERS, Sifting, TooManyLettersError
 from lakemill.spark import bus
@@ -95,13 +97,14 @@ def materialise(
             failed("ingest", db.unavailable(error), table_id=table_id)
             raise
         except Exception as error:  # whatever it is, the table is tried again, after a pause
+            told = meaning(error)  # a JVM that is gone has several ways of saying so
             if not watch.late.is_set():
                 if stopping():
                     batches.release(lake.conn, held)
                     return None
-                give_back(lake.conn, lake.settings, held, error, "failed")
-            if isinstance(error, EngineLost | EngineUnreachable):
-                raise
+                give_back(lake.conn, lake.settings, held, error if isinstance(told, InternalError) else told, "failed")
+            if isinstance(told, EngineLost | EngineUnreachable):
+                raise told from (None if told is error else error)
             return None
     if passed is None:
         batches.release(lake.conn, held)

@@ -38,6 +38,8 @@ def meaning(error: Exception) -> LakemillError:
         return _postgres(error)
     if home in ("pyspark", "py4j"):
         return _spark(error)
+    if isinstance(error, ConnectionError) and _met_in(error, "py4j"):
+        return EngineLost("Spark's JVM is gone", remedy="start this process again")
     return InternalError(f"{type(error).__name__}: {_told(error)}")
 
 
@@ -68,6 +70,16 @@ def _spark(error: Exception) -> LakemillError:
     return EngineLost(
         f"Spark failed: {name}: {_told(error)}", remedy="--debug shows all; `lakemill doctor --deep` tries Spark"
     )
+
+
+def _met_in(error: Exception, package: str) -> bool:
+    """Whether a package's own code raised it, or let it pass."""
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] == package:
+            return True
+        trace = trace.tb_next
+    return False
 
 
 def _told(error: Exception) -> str:

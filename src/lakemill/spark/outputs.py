@@ -21,7 +21,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from lakemill.core.commit import Partition
 from lakemill.core.partition import PartitionSpec, folder
 from lakemill.core.schema import ROW_ID_FIELD, ROW_ID_NAME, SNAPSHOT_FIELD, SNAPSHOT_NAME, quote_spark
-from lakemill.errors import EngineLost, InternalError, LakemillError, StorageUnavailable, Unwritable, WrongType
+from lakemill.errors import (
+    EngineLost,
+    InternalError,
+    LakemillError,
+    StorageUnavailable,
+    StoreUnavailable,
+    Unwritable,
+    WrongType,
+)
 from lakemill.lake import s3_errors
 from lakemill.lake.gone import gone_for_spark
 from lakemill.lake.staging import JOB_FOLDER, Staged, StagedFile, Storage
@@ -155,6 +163,11 @@ _QUERY_ERRORS = re.compile(
 )
 """What a query in Spark's own SQL can fail by, over some values."""
 
+_IN_AN_EXECUTOR = re.compile(
+    r"^psycopg\.(?:errors\.)?(?:\w*Shutdown|OperationalError|InterfaceError): *(.*)", re.MULTILINE
+)
+"""An executor reads the bus by itself. Spark is well then, and need not be started anew."""
+
 
 def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
     text = str(error)
@@ -173,6 +186,8 @@ def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
         return WrongType(f"a value of the query can't be computed: {told}", remedy="change the value, or the query")
     if gone := gone_for_spark(error):
         return gone
+    if found := _IN_AN_EXECUTOR.search(text):
+        return StoreUnavailable(f"an executor has no PostgreSQL: {found[1]}")
     if of_s3 := s3_errors.explain_spark(text):
         return of_s3
     lines = [line.strip(": ") for line in text.splitlines() if not line.startswith("An error occurred while calling")]
