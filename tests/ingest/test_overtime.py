@@ -15,6 +15,7 @@ from lakemill.runtime import coordinator, materialise, overtime
 from lakemill.runtime.coordinator import Coordinator
 from lakemill.runtime.open import Lake
 from lakemill.runtime.sifting import Sifting
+from lakemill.settings import Settings
 from lakemill.spark import session, usage
 from lakemill.store import batches
 from lakemill.store.batches import Claim
@@ -150,4 +151,5 @@ def test_a_real_job_is_stopped(make_lake: MakeLake, spark: Any, monkeypatch: pyt
         assert found == [True]
         assert time.monotonic() - begun < 18, "it was not waited for"
         assert timed_out() == (before[0] + 1, before[1] + 1)
-        assert intake.make("t").inserted == 1, "the next attempt goes through"
+        with lakemill.open(Settings.load(lake.settings.root)) as patient:
+            assert Intake(patient).make("t").inserted == 1, "the next attempt goes through"

@@ -122,7 +122,7 @@ def test_way_02_a_watermark_never_goes_back(ingest: Ingest) -> None:
         pass_by_hand(ingest.lake, name)
         seen.append(batches.watermark(ingest.lake.conn)[0])
     send(ingest, "t", 1)
-    upkeep.flush_all(ingest.lake)
+    upkeep.flush(ingest.lake)
     ingest.lake.sql("CREATE TABLE other AS SELECT 1 AS x")  # a snapshot of somebody else's
     seen.append(batches.watermark(ingest.lake.conn)[0])
     assert seen == sorted(seen)

@@ -177,12 +177,12 @@ def test_upkeep_flushes_what_is_inlined_and_nothing_else(inlined: TestLake) -> N
         stock.execute("CALL ducklake_flush_inlined_data('lake', table_name => 'emptied')")
     with lakemill.open(inlined.settings) as lake:
         plan = upkeep.flush(lake, dry_run=True)
-        assert [item.what for item in plan.done] == ["main.t"]
+        assert [item.what for item in plan.done] == ["9 rows, 0 deletes of main.t"]
         assert plan.snapshots == ()
         report = upkeep.flush(lake)
         assert (report.done, report.kept, report.snapshots) == (plan.done, (), (lake.snapshot().id,))
         assert upkeep.flush(lake).done == ()
-        assert not write.has_inlined(lake.table("t"))
+        assert not write.state_of(lake.table("t")).inlined
         with pytest.raises(UnknownTable):
             upkeep.flush(lake, "nobody")
     assert (rows(inlined), lost(inlined)) == (9, 0)

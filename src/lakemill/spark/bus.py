@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import Column as Expr
@@ -211,12 +210,12 @@ def _text(layout: Layout, column: Column) -> Expr:
     found = _read(layout).getField("p").getField(column.name)
     if not layout.checked:
         return found
-    own = [F.lit(None).cast(_texts(column)) if layout.is_foreign(column) else found]
+    kind = _texts(column)
+    own = F.lit(None).cast(kind) if layout.is_foreign(column) else found
     older = (F.try_element_at(_given(), F.lit(name)) for name in layout.older_names(column))
-    if column.nested:
-        form = cast("t.StructType | t.ArrayType", _texts(column))
-        older = (F.from_json(text, form) for text in older)
-    return F.coalesce(*own, *older)
+    if isinstance(kind, t.StructType | t.ArrayType):
+        return F.coalesce(own, *(F.from_json(text, kind) for text in older))
+    return F.coalesce(own, *older)
 
 
 def _given() -> Expr:
