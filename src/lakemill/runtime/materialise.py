@@ -97,12 +97,13 @@ def materialise(
             failed("ingest", db.unavailable(error), table_id=table_id)
             raise
         except Exception as error:  # whatever it is, the table is tried again, after a pause
+            if watch.late.is_set():
+                return None  # it was given back, and its jobs were stopped: that is what it says
+            if stopping():
+                batches.release(lake.conn, held)
+                return None
             told = meaning(error)  # a JVM that is gone has several ways of saying so
-            if not watch.late.is_set():
-                if stopping():
-                    batches.release(lake.conn, held)
-                    return None
-                give_back(lake.conn, lake.settings, held, error if isinstance(told, InternalError) else told, "failed")
+            give_back(lake.conn, lake.settings, held, error if isinstance(told, InternalError) else told, "failed")
             if isinstance(told, EngineLost | EngineUnreachable):
                 raise told from (None if told is error else error)
             return None
