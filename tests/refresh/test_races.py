@@ -29,6 +29,7 @@ from lakemill.store import definitions, history, pins, versions
 from lakemill.store.definitions import DynamicTable, OutputColumn
 from lakemill.store.history import RefreshRecord
 from lakemill.store.versions import Frontier
+from tests.conftest import SECOND_JVM
 from tests.refresh.mill import Mill, counts, did, run
 
 pytestmark = pytest.mark.spark
@@ -348,6 +349,7 @@ def test_who_waited_in_vain_is_told_and_not_remembered(mill: Mill, monkeypatch: 
 
 
 # ---------------------------------------------------------------- killed
+@SECOND_JVM  # most of its time is that of processes of their own
 def test_kill_nine_at_any_point_loses_nothing(mill: Mill) -> None:
     """Whoever comes next waits until the claim of the dead has run out, and leaves the table as it should be."""
     mill.create("copy", "SELECT id, k FROM r WHERE k < 9")
