@@ -8,14 +8,9 @@ Afterwards everything that was acknowledged is there once, and nobody saw anythi
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,15 +23,13 @@ import httpx
 
 import lakemill
 from lakemill.errors import LakemillError
-from lakemill.lake import duck
-from lakemill.settings import Settings
 from lakemill.store import db
-from lakemill.store.embedded import EmbeddedPostgres
 from tests.conftest import CONFINEMENT
 from tests.ingest.journal import Journals, Kind
 from tests.ingest.model import Kept, judge
+from tests.s3.server import free_ports
+from tests.stage import Stage, main
 
-ROOT = Path(__file__).parents[2]
 SERVICE = f"""
 [service]
 retry_base = "200ms"
@@ -76,41 +69,30 @@ class Size:
     checkers: int = 4
 
 
-class Chaos:
+class Chaos(Stage):
     def __init__(self, root: Path, seed: int, size: Size | None = None) -> None:
-        self.root, self.rng, self.size = root, Random(f"chaos of ingest {seed}"), size or Size()
-        (root / "lakemill.toml").write_text(SERVICE)
+        super().__init__(root, SERVICE)  # durable, unlike that of other tests: what it acknowledged stays after a kill
+        self.rng, self.size = Random(f"chaos of ingest {seed}"), size or Size()
         self.journals = root / "journals"
         self.journals.mkdir()
-        # durable, unlike that of other tests: what it acknowledged it must have after a kill
-        self.server = EmbeddedPostgres(root / ".lakemill" / "postgres")
-        self.settings = Settings.load(root)
-        with duck.connect(self.settings, self.server.start(), create=True, inline=0) as connection:
-            connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
-        self.ports = {name: _free_port() for name in ("api0", "api1")}
+        self.ports = dict(zip(("api0", "api1"), free_ports(2), strict=True))
         self.urls = [f"http://127.0.0.1:{port}" for port in self.ports.values()]
         self.coordinators = [f"coordinator{number}" for number in range(self.size.coordinators)]
         self.producers = [f"p{number}" for number in range(self.size.producers)]
         self.checkers = [f"c{number}" for number in range(self.size.checkers)]
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.did: Counter[str] = Counter()
         self.found = Journals()
 
     # ------------------------------------------------------------ processes
     def start(self, name: str) -> None:
-        cli = ["-m", "lakemill.cli.main", "-C", str(self.root)]
         if name in self.ports:
-            words = [*cli, "api", "--port", str(self.ports[name])]
+            words = [*self.command, "api", "--port", str(self.ports[name])]
         elif name in self.coordinators:
-            words = [*cli, "coordinator", "--port", "0"]
+            words = [*self.command, "coordinator", "--port", "0"]
         elif name in self.producers:
             words = ["-m", "tests.ingest.producers", str(self.journals), name, str(self.size.threads), *self.urls]
         else:
             words = ["-m", "tests.ingest.checkers", str(self.journals), name, *self.urls]
-        path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
-        env = {**os.environ, "PYTHONPATH": path, "NO_PROXY": "127.0.0.1"}
-        with (self.root / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen([sys.executable, *words], env=env, stdout=log, stderr=log)
+        self.spawn(name, words)
 
     def kill(self, name: str) -> None:
         process = self.processes[name]
@@ -265,32 +247,11 @@ class Chaos:
             assert time.monotonic() < end, f"{otherwise}: {self.told()}"
             time.sleep(0.5)
 
-    def logs(self) -> str:
-        return "\n".join(f"--- {file.name}\n{file.read_text()[-2000:]}" for file in sorted(self.root.glob("*.log")))
-
-    def end(self) -> None:
-        for process in self.processes.values():
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-        for process in self.processes.values():
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self.server.stop()
-
 
 def _answers(url: str) -> bool:
     with suppress(httpx.TransportError):
         return httpx.get(f"{url}/readyz", timeout=5, trust_env=False).is_success
     return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _below(pid: int) -> list[tuple[int, str]]:
@@ -309,21 +270,5 @@ def _below(pid: int) -> list[tuple[int, str]]:
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.ingest.chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="lakemill-chaos-ingest-"))
-    chaos = Chaos(root, given.seed)
-    try:
-        chaos.run(chaos.some(given.kills))
-    except AssertionError as error:
-        print(f"FAILED: seed {given.seed}, {dict(chaos.did)}, in {root}: {error}\n{chaos.logs()}")
-        return 1
-    shutil.rmtree(root, ignore_errors=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("tests.ingest.chaos", __doc__, Chaos, lambda chaos, kills: chaos.run(chaos.some(kills))))

@@ -91,7 +91,7 @@ class S3Server:
             return {name.lower(): value for name, value in answer.headers.items()}
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
@@ -152,7 +152,7 @@ def given_or_started(folder: Path) -> Iterator[S3Server]:
 def started(folder: Path) -> Iterator[S3Server]:
     folder.mkdir(parents=True, exist_ok=True)
     names = ["master", "volume", "filer", "s3"]
-    ports = _free_ports(2 * len(names))
+    ports = free_ports(2 * len(names))
     addresses = [f"-{name}.port={port}" for name, port in zip(names, ports[::2], strict=True)]
     addresses += [f"-{name}.port.grpc={port}" for name, port in zip(names, ports[1::2], strict=True)]
     command = [

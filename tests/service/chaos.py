@@ -8,13 +8,9 @@ and no refresh is left half done.
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import closing, suppress
@@ -29,11 +25,9 @@ from lakemill.core.names import parse_name
 from lakemill.errors import LakemillError
 from lakemill.lake import duck
 from lakemill.runtime.verify import verify
-from lakemill.settings import Settings
 from lakemill.store import db, work
-from lakemill.store.embedded import EmbeddedPostgres
+from tests.stage import Stage, main
 
-ROOT = Path(__file__).parents[2]
 SERVICE = """
 [service]
 tick = "300ms"
@@ -67,30 +61,17 @@ TABLES = {
 }
 
 
-class Chaos:
+class Chaos(Stage):
     def __init__(self, root: Path, seed: int) -> None:
-        self.root, self.rng = root, Random(f"chaos {seed}")
-        (root / "lakemill.toml").write_text(SERVICE)
-        self.server = EmbeddedPostgres(root / ".lakemill" / "postgres", fast=True)
-        self.settings = Settings.load(root)
-        with duck.connect(self.settings, self.server.start(), create=True, inline=0) as connection:
-            connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.did: Counter[str] = Counter()
+        super().__init__(root, SERVICE, fast=True)
+        self.rng = Random(f"chaos {seed}")
         self.writes: Counter[str] = Counter()
         self.at_work = 0
 
     # ------------------------------------------------------------ the service
     def start(self, name: str) -> None:
         words = ["scheduler"] if name == "scheduler" else ["worker", "--name", name, "--slots", "2"]
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        with (self.root / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "lakemill.cli.main", "-C", str(self.root), *words, "--port", "0"],
-                env=env,
-                stdout=log,
-                stderr=log,
-            )
+        self.spawn(name, [*self.command, *words, "--port", "0"])
 
     def kill(self, name: str) -> None:
         process = self.processes[name]
@@ -218,35 +199,6 @@ class Chaos:
             harmed = f"{dict(self.did)}, {self.at_work} of them while a refresh ran"
             print(f"{harmed}; writes {dict(self.writes)}; refreshes {outcomes}", flush=True)
 
-    def logs(self) -> str:
-        return "\n".join(file.read_text()[-3000:] for file in self.root.glob("*.log"))
-
-    def end(self) -> None:
-        for process in self.processes.values():
-            process.terminate()
-        for process in self.processes.values():
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        self.server.stop()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.service.chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    root = Path(tempfile.mkdtemp(prefix="lakemill-chaos-"))
-    chaos = Chaos(root, given.seed)
-    try:
-        chaos.run(given.kills)
-    except AssertionError as error:
-        print(f"FAILED: seed {given.seed}, {dict(chaos.did)}: {error}\n{chaos.logs()}")
-        return 1
-    shutil.rmtree(root, ignore_errors=True)
-    return 0
-
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("tests.service.chaos", __doc__, Chaos, Chaos.run))

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import Backoff
-from lakemill.errors import BatchTimedOut, InternalError, LakemillError
+from lakemill.errors import BatchTimedOut, LakemillError
 from lakemill.settings import Settings
 from lakemill.store import batches, db
 from lakemill.store.batches import Claim
 from lakemill.telemetry import metrics
-from lakemill.telemetry.log import failed
+from lakemill.telemetry.failures import failed
 
 GRACE = 20.0
 """Seconds that a late batch has to return after its jobs were cancelled; until then they are cancelled again."""
@@ -80,5 +80,4 @@ def give_back(conn: db.Connection, settings: Settings, held: Claim, error: Excep
         return False
     failed("ingest", error, table_id=held.table_id, attempt=held.attempts + 1)
     metrics.count_batch(status)
-    metrics.count_error(error.code if isinstance(error, LakemillError) else InternalError.code)
     return True

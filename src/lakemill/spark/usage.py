@@ -35,7 +35,8 @@ def used() -> Iterator[object]:
     try:
         yield user
     finally:
-        _done += 1
+        with _changed:
+            _done += 1
         give_up(user)
 
 
