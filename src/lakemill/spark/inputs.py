@@ -40,6 +40,7 @@ from lakemill.spark.positions import (
     is_set,
     with_words,
 )
+from lakemill.spark.profiles import in_one_piece
 
 WEIGHT, ROW_ID = "__weight", "__row_id"
 _PATH, _INDEX, _ROW_ID_START = "__path", "__index", "__row_id_start"
@@ -115,7 +116,8 @@ def _names(columns: Iterable[Column]) -> list[Expr]:
 
 def _rows(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table], extra: tuple[str, ...]) -> DataFrame:
     """The plan's rows with these columns of ours after their own; a row counts as often as its weight says."""
-    frames = [_read_kind(spark, plan, kind, files, extra) for kind, files in _kinds(spark, plan).items()]
+    whole = in_one_piece(spark, plan.bytes_to_read + sum(table.nbytes for table in inlined))
+    frames = [_read_kind(spark, plan, kind, files, extra, whole=whole) for kind, files in _kinds(spark, plan).items()]
     frames += [_inlined_frame(spark, plan, table, extra) for table in inlined]
     if not frames:
         ours = [t.StructField(name, t.LongType()) for name in extra]
@@ -123,7 +125,7 @@ def _rows(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table], extr
     result = frames[0]
     for frame in frames[1:]:
         result = result.unionAll(frame)
-    return result
+    return result.coalesce(1) if whole else result
 
 
 def _kinds(spark: SparkSession, plan: ReadPlan) -> dict[_Kind, list[FileRead]]:
@@ -146,7 +148,7 @@ def _kinds(spark: SparkSession, plan: ReadPlan) -> dict[_Kind, list[FileRead]]:
 
 
 def _read_kind(
-    spark: SparkSession, plan: ReadPlan, kind: _Kind, reads: list[FileRead], extra: tuple[str, ...]
+    spark: SparkSession, plan: ReadPlan, kind: _Kind, reads: list[FileRead], extra: tuple[str, ...], *, whole: bool
 ) -> DataFrame:
     files = [read.file for read in reads]
     columns = plan.table.columns
@@ -175,7 +177,7 @@ def _read_kind(
         frame = frame.join(F.broadcast(_facts(spark, files, constants)), _PATH)
     elif told is not None:
         frame = frame.selectExpr("*", *told)
-    frame, weight = _visible(plan, kind, files, frame)
+    frame, weight = _visible(plan, kind, files, frame.coalesce(1) if whole else frame, whole)
     for i, (column, _) in enumerate(constants):
         values[columns.index(column)] = F.col(f"__h{i}").cast(types.shown(column))
     own = OWN_ROW_ID if OWN_ROW_ID in schema.names else "NULL"
@@ -199,12 +201,14 @@ def _select(frame: DataFrame, columns: Iterable[tuple[str | Expr, str]]) -> Data
 
 
 # ---------------------------------------------------------------- visibility
-def _visible(plan: ReadPlan, kind: _Kind, files: list[DataFile], frame: DataFrame) -> tuple[DataFrame, str]:
+def _visible(
+    plan: ReadPlan, kind: _Kind, files: list[DataFile], frame: DataFrame, whole: bool
+) -> tuple[DataFrame, str]:
     """The rows whose visibility counts, and the weight of each in SQL."""
     if kind.deletes:
         # in a file live at both ends, only rows that were deleted or stamped in between have a weight
         changed = kind.at_a and kind.at_b and not kind.stamped
-        frame = with_words(frame, plan, files, _INDEX, a=kind.at_a, b=kind.at_b, changed=changed)
+        frame = with_words(frame, plan, files, _INDEX, a=kind.at_a, b=kind.at_b, changed=changed, whole=whole)
     seen_a, seen_b = (
         _seen(kind, live, end, bits) for live, end, bits in ((kind.at_a, plan.a, BITS_A), (kind.at_b, plan.b, BITS_B))
     )

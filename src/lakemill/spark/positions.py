@@ -38,11 +38,20 @@ CHECKSUM_OF_ROW = "crc32(_metadata.file_path)"
 
 
 def with_words(
-    rows: DataFrame, plan: ReadPlan, files: Sequence[DataFile], position: str, *, a: bool, b: bool, changed: bool
+    rows: DataFrame,
+    plan: ReadPlan,
+    files: Sequence[DataFile],
+    position: str,
+    *,
+    a: bool,
+    b: bool,
+    changed: bool,
+    whole: bool,
 ) -> DataFrame:
     """The rows of these files, which know their ``CHECKSUM``, with the bits of their words at the ends asked for.
 
-    ``changed``: only rows in whose word some position is deleted at one end and not at the other.
+    ``changed``: only rows in whose word some position is deleted at one end and not at the other. ``whole``: the rows
+    are in one partition, and so are the words then.
     """
     spark = rows.sparkSession
     sums = {file.id: checksum(spark, file.path) for file in files}
@@ -54,7 +63,7 @@ def with_words(
     else:
         begins = {file_id: told_by << 31 for file_id, told_by in sums.items()}  # no file has 2³⁷ rows
         begin = f"shiftleft({CHECKSUM}, 31)"
-    words = _deleted_words(spark, plan, begins, a=a, b=b)
+    words = _deleted_words(spark, plan, begins, a=a, b=b, whole=whole)
     if changed:
         words = words.where(f"{BITS_A} <> {BITS_B}")
     found = rows.withColumn(_WORD, F.expr(_word(begin, position)))
@@ -71,7 +80,9 @@ def _word(begin: str, position: str) -> str:
     return f"{begin} + shiftright({position}, 6)"
 
 
-def _deleted_words(spark: SparkSession, plan: ReadPlan, begins: Mapping[int, int], *, a: bool, b: bool) -> DataFrame:
+def _deleted_words(
+    spark: SparkSession, plan: ReadPlan, begins: Mapping[int, int], *, a: bool, b: bool, whole: bool
+) -> DataFrame:
     """One row per word of these files that has deleted positions at the ends asked for: its key, and its bits there."""
     parts = []
     if reads := [read for read in plan.deletes if read.file.data_file_id in begins]:
@@ -93,7 +104,7 @@ def _deleted_words(spark: SparkSession, plan: ReadPlan, begins: Mapping[int, int
         parts.append(spark.createDataFrame(pa.table(table)))
     found = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     few = plan.positions <= BROADCAST_POSITIONS
-    if few and len(reads) <= _ONE_TASK_FILES:
+    if whole or (few and len(reads) <= _ONE_TASK_FILES):
         found = found.coalesce(1)  # the words are put together where they are read: no shuffle
     ends = [(bits, f"{STAMP} <= {cut}") for bits, cut, asked in ((BITS_A, _CUT_A, a), (BITS_B, _CUT_B, b)) if asked]
     found = found.where(" OR ".join(gone for _, gone in ends))
@@ -101,6 +112,8 @@ def _deleted_words(spark: SparkSession, plan: ReadPlan, begins: Mapping[int, int
     words = found.groupBy(F.expr(_word(_BEGIN, POSITION)).alias(_WORD)).agg(
         *(F.expr(f"bit_or(CASE WHEN {gone} THEN {bit} ELSE 0L END)").alias(bits) for bits, gone in ends)
     )
+    if whole:
+        return words.hint("shuffle_hash")  # which moves nothing, and a broadcast would be a job
     return F.broadcast(words) if few else words
 
 

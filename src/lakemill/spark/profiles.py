@@ -23,11 +23,17 @@ if TYPE_CHECKING:
 
 SMALL_BYTES, TINY_BYTES = 64 << 20, 4 << 20
 """What reads fewer takes longer to plan again on the way, or even to compile, than to do."""
+_PARTITIONS = "spark.sql.shuffle.partitions"
 SMALL_WORK: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",  # it makes every stage a job
-    "spark.sql.shuffle.partitions": "2",
+    _PARTITIONS: "2",
 }
-TINY_WORK: Mapping[str, str] = {**SMALL_WORK, "spark.sql.codegen.wholeStage": "false"}
+TINY_WORK: Mapping[str, str] = {
+    **SMALL_WORK,
+    "spark.sql.codegen.wholeStage": "false",
+    _PARTITIONS: "1",  # with what is read in one partition, too, nothing is moved: a job is one task
+    "spark.sql.autoBroadcastJoinThreshold": "-1",  # each broadcast would be a job of its own
+}
 LEAST_PARTITIONS, MOST_PARTITIONS = 200, 20_000
 KEYS_A_PARTITION = 250_000
 """Of a shuffle of batch work: a task's memory is bounded by it, however many keys there are."""
@@ -40,6 +46,11 @@ _sized: dict[int, tuple[int, dict[str, str | None]]] = {}
 def size_conf(size: int) -> Mapping[str, str]:
     """Spark's settings for work that reads this many bytes."""
     return TINY_WORK if size < TINY_BYTES else SMALL_WORK if size < SMALL_BYTES else {}
+
+
+def in_one_piece(spark: SparkSession, size: int) -> bool:
+    """Whether so many bytes are best read in one partition: where they are few, and all ends in one anyway."""
+    return size < TINY_BYTES and spark.conf.get(_PARTITIONS, None) == "1"
 
 
 def profile_conf(profile: Profile, size: int, settings: Settings) -> dict[str, str]:
@@ -55,7 +66,7 @@ def profile_conf(profile: Profile, size: int, settings: Settings) -> dict[str, s
         wanted = max(LEAST_PARTITIONS, profile.affected // profile.batches // KEYS_A_PARTITION)
         batch = {
             "spark.sql.adaptive.enabled": "true",  # which makes fewer of many small partitions
-            "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions or min(wanted, MOST_PARTITIONS)),
+            _PARTITIONS: str(settings.spark.shuffle_partitions or min(wanted, MOST_PARTITIONS)),
         }
         return {**batch, **{key: value for key, value in settings.spark.conf.items() if key in batch}, **own}
     return dict(own)
