@@ -11,10 +11,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import Column as Expr
 from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as t
@@ -43,7 +41,7 @@ class Size:
 def parts_of(frame: DataFrame, columns: Sequence[Column], places: Sequence[int], count: int) -> list[DataFrame]:
     """The rows in this many parts, by a hash of the columns at these places; one part where none can be hashed."""
     chosen = [columns[place] for place in places]
-    keys = [_named(column.name) for column in chosen if isinstance(types.shown(column), _HASHED)]
+    keys = [quote_spark(column.name) for column in chosen if isinstance(types.shown(column), _HASHED)]
     if count == 1 or not keys:
         return [frame]
     number = F.pmod(F.xxhash64(*keys), F.lit(count))
@@ -52,15 +50,15 @@ def parts_of(frame: DataFrame, columns: Sequence[Column], places: Sequence[int],
 
 def measured(parts: Sequence[DataFrame], columns: Sequence[Column]) -> tuple[list[DataFrame], Callable[[], Size]]:
     """The signed rows, watched on their way to the staging files; once all are there, what they come to."""
-    gone = F.col(WEIGHT) < 0
+    gone = f"{WEIGHT} < 0"
     kinds = {column.name: types.shown(column) for column in columns}
     kinds = {name: type_ for name, type_ in kinds.items() if isinstance(type_, ORDERED)}
     measures = [
-        F.coalesce(F.sum(F.when(~gone, F.col(WEIGHT))), F.lit(0)).cast("bigint"),
-        F.coalesce(F.sum(F.when(gone, -F.col(WEIGHT))), F.lit(0)).cast("bigint"),
-        *ends_of([F.when(gone, plain(name, type_)) for name, type_ in kinds.items()], gone),
+        f"coalesce(sum(CASE WHEN NOT {gone} THEN {WEIGHT} END), 0L)",
+        f"coalesce(sum(CASE WHEN {gone} THEN -{WEIGHT} END), 0L)",
+        *ends_of([plain(name, type_) for name, type_ in kinds.items()], gone),
     ]
-    named = [measure.alias(f"m{i}") for i, measure in enumerate(measures)]
+    named = [F.expr(f"{measure} AS m{i}") for i, measure in enumerate(measures)]
     observations = [Observation(f"diff-{uuid.uuid4()}") for _ in parts]
     watched = [part.observe(seen, *named) for part, seen in zip(parts, observations, strict=True)]
 
@@ -75,13 +73,12 @@ def measured(parts: Sequence[DataFrame], columns: Sequence[Column]) -> tuple[lis
 
 def inserted(diff: DataFrame) -> DataFrame:
     """The rows that come, each as often as its weight says."""
-    return copies(diff.where(F.col(WEIGHT) > 0))
+    return copies(diff.where(f"{WEIGHT} > 0"))
 
 
 def copies(weighed: DataFrame) -> DataFrame:
-    names = [name for name in weighed.columns if name != WEIGHT]
-    times = F.explode(F.sequence(F.lit(1), F.col(WEIGHT))).alias("__copy")
-    return weighed.select(*map(_named, names), times).drop("__copy")
+    names = [quote_spark(name) for name in weighed.columns if name != WEIGHT]
+    return weighed.selectExpr(*names, f"explode(sequence(1L, {WEIGHT})) AS __copy").drop("__copy")
 
 
 def has_floats(columns: Sequence[Column]) -> bool:
@@ -135,46 +132,42 @@ def _equal_rows(
     diff: DataFrame, current: DataFrame, columns: Sequence[Column], how: str | None, near: bool = False
 ) -> DataFrame:
     """Rows of the table with the rows of the diff that go and are equal to them."""
-    gone = diff.where(F.col(WEIGHT) < 0).withColumn(_ID, F.monotonically_increasing_id())
-    gone = gone.select(
-        _ID, (-F.col(WEIGHT)).alias(_TIMES), *(_named(c.name).alias(f"n{i}") for i, c in enumerate(columns))
+    names = [quote_spark(column.name) for column in columns]
+    gone = diff.where(f"{WEIGHT} < 0").selectExpr(
+        f"monotonically_increasing_id() AS {_ID}",
+        f"-{WEIGHT} AS {_TIMES}",
+        *(f"{name} AS n{i}" for i, name in enumerate(names)),
     )
-    have = current.select(FILE_ID, POSITION, *(_named(c.name).alias(f"o{i}") for i, c in enumerate(columns)))
-    same = reduce(lambda one, other: one & other, (_same(i, column, near) for i, column in enumerate(columns)))
+    have = current.selectExpr(FILE_ID, POSITION, *(f"{name} AS o{i}" for i, name in enumerate(names)))
+    same = F.expr(" AND ".join(_same(i, column, near) for i, column in enumerate(columns)))
     if how == "shuffle_hash":
         gone = gone.coalesce(1)  # where the table's rows are in one partition, too, nothing is shuffled
     return have.join(gone.hint(how) if how else gone, same)
 
 
-def _same(place: int, column: Column, near: bool) -> Expr:
-    one, other = F.col(f"o{place}"), F.col(f"n{place}")
+def _same(place: int, column: Column, near: bool) -> str:
+    one, other = f"o{place}", f"n{place}"
     if column.type not in _FLOATS or not near:
-        return one.eqNullSafe(other)
-    size = F.greatest(F.abs(one), F.abs(other))  # of infinities and NaN nothing is near
-    close = (size < F.lit(float("inf"))) & (F.abs(one - other) <= TOLERANCE * size)
-    return one.eqNullSafe(other) | F.coalesce(close, F.lit(False))
+        return f"{one} <=> {other}"
+    size = f"greatest(abs({one}), abs({other}))"  # of infinities and NaN nothing is near
+    close = f"{size} < double('Infinity') AND abs({one} - {other}) <= {TOLERANCE!r}D * {size}"
+    return f"({one} <=> {other} OR coalesce({close}, false))"
 
 
 def difference(new: DataFrame, current: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """The signed rows between the table as it is and as it should be."""
-    names = [_named(column.name) for column in columns]
-    both = new.select(*names, F.lit(1).cast("bigint").alias(WEIGHT)).unionAll(
-        current.select(*names, F.lit(-1).cast("bigint").alias(WEIGHT))
-    )
+    names = [quote_spark(column.name) for column in columns]
+    both = new.selectExpr(*names, f"1L AS {WEIGHT}").unionAll(current.selectExpr(*names, f"-1L AS {WEIGHT}"))
     return added_up(both, columns)
 
 
 def changed(current: DataFrame, diff: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """The whole content after the diff, one weighed row per distinct row."""
-    names = [_named(column.name) for column in columns]
-    now = current.select(*names, F.lit(1).cast("bigint").alias(WEIGHT))
-    return added_up(now.unionAll(diff.select(*names, WEIGHT)), columns).where(F.col(WEIGHT) > 0)
+    names = [quote_spark(column.name) for column in columns]
+    now = current.selectExpr(*names, f"1L AS {WEIGHT}")
+    return added_up(now.unionAll(diff.selectExpr(*names, WEIGHT)), columns).where(f"{WEIGHT} > 0")
 
 
 def added_up(signed: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    keys = [_named(column.name) for column in columns]
-    return signed.groupBy(*keys).agg(F.sum(WEIGHT).alias(WEIGHT)).where(F.col(WEIGHT) != 0)
-
-
-def _named(name: str) -> Expr:
-    return F.col(quote_spark(name))
+    keys = [quote_spark(column.name) for column in columns]
+    return signed.groupBy(*keys).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")

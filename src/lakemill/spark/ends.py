@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column as Expr
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as t
@@ -40,10 +39,10 @@ class Word(str):
     __slots__ = ()
 
 
-def plain(name: str, type_: t.DataType) -> Expr:
-    """A column as the driver can hold its values."""
-    value = F.col(quote_spark(name))
-    return value.cast("string") if isinstance(type_, t.DateType) else value
+def plain(name: str, type_: t.DataType) -> str:
+    """A column, in SQL, as the driver can hold its values."""
+    value = quote_spark(name)
+    return f"CAST({value} AS STRING)" if isinstance(type_, t.DateType) else value
 
 
 def spelled(value: Any, type_: t.DataType) -> Any:
@@ -56,13 +55,13 @@ def spelled(value: Any, type_: t.DataType) -> Any:
     return value
 
 
-def ends_of(values: Sequence[Expr], rows: Expr | None = None) -> list[Expr]:
-    """Three aggregates per value; ``rows``: only those count."""
-    counted = F.lit(True) if rows is None else rows
+def ends_of(values: Sequence[str], rows: str = "true") -> list[str]:
+    """Three aggregates per value, in SQL; ``rows``: only those count. (What is observed may have no FILTER.)"""
+    counted = [
+        (f"CASE WHEN {rows} THEN {value} END", f"CASE WHEN {rows} AND {value} IS NULL THEN 1 END") for value in values
+    ]
     return [
-        aggregate
-        for value in values
-        for aggregate in (F.min(value), F.max(value), F.count(F.when(counted & value.isNull(), 1)))
+        aggregate for value, missing in counted for aggregate in (f"min({value})", f"max({value})", f"count({missing})")
     ]
 
 
@@ -81,8 +80,8 @@ def read_ends(row: Sequence[Any], kinds: Sequence[t.DataType]) -> list[Ends]:
 
 def few_ends(frame: DataFrame, kinds: Mapping[str, t.DataType]) -> dict[str, Ends] | None:
     """The ranges of columns that few rows have, as the driver finds them: one job; None where there are many rows."""
-    values = [plain(name, type_).alias(f"k{i}") for i, (name, type_) in enumerate(kinds.items())]
-    found = frame.select(*values).coalesce(1).limit(DRIVER_KEYS + 1).toArrow()
+    values = [f"{plain(name, type_)} AS k{i}" for i, (name, type_) in enumerate(kinds.items())]
+    found = frame.selectExpr(*values).coalesce(1).limit(DRIVER_KEYS + 1).toArrow()
     if found.num_rows > DRIVER_KEYS:
         return None
     return {name: _of_few(column, kinds[name]) for name, column in zip(kinds, found.columns, strict=True)}

@@ -31,9 +31,8 @@ from lakemill.core.delta import Delta, Step
 from lakemill.core.ducktypes import numeric, parse
 from lakemill.core.ranges import Use, uses
 from lakemill.core.references import spliced
-from lakemill.core.schema import Column, quote_spark
+from lakemill.core.schema import Column, quote_spark, shown_type
 from lakemill.core.sparksql import SparkQuery
-from lakemill.spark import types
 from lakemill.spark.ends import NUMBERS, ORDERED, Ends, Word, apart, ends_of, few_ends, joined, read_ends, within
 from lakemill.spark.session import has_executors
 from lakemill.telemetry.log import log
@@ -231,10 +230,12 @@ class Execution:
     def _fitted(self, frame: DataFrame, columns: Sequence[Column], *, weighed: bool = False) -> DataFrame:
         """Columns by place, under the table's names and in its types."""
         named = frame.toDF(*(f"__c{i}" for i in range(len(frame.columns))))
-        values = [F.col(f"__c{i}").cast(types.shown(column)).alias(column.name) for i, column in enumerate(columns)]
+        values = [
+            f"CAST(__c{i} AS {shown_type(column)}) AS {quote_spark(column.name)}" for i, column in enumerate(columns)
+        ]
         if weighed:
-            values.append(F.col(f"__c{len(columns)}").cast("bigint").alias(WEIGHT))
-        return named.select(*values)
+            values.append(f"CAST(__c{len(columns)} AS BIGINT) AS {WEIGHT}")
+        return named.selectExpr(*values)
 
 
 def _keep(frame: DataFrame, *, apart: bool) -> DataFrame:
@@ -259,7 +260,7 @@ def _of_many(frame: DataFrame, kinds: Mapping[str, DataType]) -> dict[str, Ends]
     numbers = {name: type_ for name, type_ in kinds.items() if isinstance(type_, NUMBERS)}
     if not numbers:
         return {}
-    row = frame.agg(*ends_of([F.col(quote_spark(name)) for name in numbers])).collect()[0]
+    row = frame.selectExpr(*ends_of([quote_spark(name) for name in numbers])).collect()[0]
     found = dict(zip(numbers, read_ends(row, list(numbers.values())), strict=True))
     return {name: apart(frame, name, ends) for name, ends in found.items()}
 

@@ -93,14 +93,16 @@ def delta_frame(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table]
     if any(column.name.lower() == WEIGHT for column in plan.table.columns):
         raise BadArgument(f"{plan.table.full_name} has a column named {WEIGHT}, which a delta needs for itself")
     columns = plan.table.columns
+    names = [quote_spark(column.name) for column in columns]
+    rows, total = _rows(spark, plan, inlined, (WEIGHT,)), F.sum(WEIGHT).alias(WEIGHT)
+    if not any(map(has_map, columns)):
+        return rows.groupBy(*names).agg(total).where(f"{WEIGHT} <> 0")
     # A column with maps is grouped by its comparable form and comes back as it was.
-    keys = [
-        comparable(name, c).alias(f"__k{i}") for i, (name, c) in enumerate(zip(_names(columns), columns, strict=True))
-    ]
-    maps = [F.first(quote_spark(c.name)).alias(f"__m{i}") for i, c in enumerate(columns) if has_map(c)]
-    weighed = _rows(spark, plan, inlined, (WEIGHT,)).groupBy(*keys).agg(F.sum(WEIGHT).alias(WEIGHT), *maps)
-    shown = [F.col(f"__m{i}" if has_map(c) else f"__k{i}").alias(c.name) for i, c in enumerate(columns)]
-    return weighed.where(F.col(WEIGHT) != 0).select(*shown, WEIGHT)
+    keys = [comparable(F.col(name), c).alias(f"__k{i}") for i, (name, c) in enumerate(zip(names, columns, strict=True))]
+    maps = [F.first(names[i]).alias(f"__m{i}") for i, c in enumerate(columns) if has_map(c)]
+    weighed = rows.groupBy(*keys).agg(total, *maps).where(f"{WEIGHT} <> 0")
+    values = [f"__m{i}" if has_map(c) else f"__k{i}" for i, c in enumerate(columns)]
+    return _select(weighed, [*zip(values, (c.name for c in columns), strict=True), (WEIGHT, WEIGHT)])
 
 
 def observed_weights(delta: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
@@ -108,10 +110,6 @@ def observed_weights(delta: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
     observation = Observation(f"delta-{uuid.uuid4()}")
     watched = delta.observe(observation, F.coalesce(F.sum(WEIGHT), F.lit(0)).alias("sum"))
     return watched, lambda: int(observation.get["sum"])
-
-
-def _names(columns: Iterable[Column]) -> list[Expr]:
-    return [F.col(quote_spark(column.name)) for column in columns]
 
 
 def _rows(spark: SparkSession, plan: ReadPlan, inlined: Sequence[pa.Table], extra: tuple[str, ...]) -> DataFrame:
