@@ -19,6 +19,7 @@ from lakemill.store import claims, definitions, versions, work
 from lakemill.store.versions import SourceRead
 from lakemill.store.work import Kind
 from tests.conftest import MakeLake
+from tests.counting import counted
 
 LONG = timedelta(minutes=1)
 
@@ -196,6 +197,29 @@ def test_a_look_reads_what_came_since_the_last(service: Service) -> None:
     (standing,) = first.standings.values()
     assert standing.change is not None
     assert standing.change.snapshot == service.lake.snapshot().id
+
+
+@pytest.mark.parametrize("tables", [1, 40])
+def test_an_idle_look_is_one_query_whatever_the_number_of_tables(service: Service, tables: int) -> None:
+    """Tables of each kind that asks for more: suppliers, one that was never loaded, one that is halted and behind."""
+    for number in range(tables):
+        service.create(f"a{number}", "SELECT k FROM r")
+        service.create(f"b{number}", f"SELECT k FROM a{number}")
+    service.create("never", "SELECT k FROM s", options="SCHEDULER = DISABLE")
+    service.create("halted", "SELECT k FROM s")
+    service.tick()
+    service.work()
+    dynamic.suspend(service.lake, [parse_name("halted")])
+    service.lake.conn.execute("UPDATE lakemill.dynamic_tables SET stale_since = now() WHERE table_name = 'halted'")
+    service.lake.sql("DROP TABLE s")
+    service.tick()
+    with counted(service.lake.conn) as idle:
+        assert service.tick(1).added == 0
+    assert idle.count == 1
+    service.lake.sql("CREATE TABLE unrelated AS SELECT 1 AS x")
+    with counted(service.lake.conn) as committed:
+        assert service.tick(1).added == 0
+    assert committed.count == 2, "what was committed since is asked for, too"
 
 
 def test_upkeep_is_due_after_its_interval_and_comes_last(service: Service) -> None:

@@ -121,11 +121,12 @@ def list_snapshots(
     ]
 
 
-def list_commits(conn: psycopg.Connection[Any], schema: str, after: int) -> list[ListedCommit]:
-    """What happened after a snapshot, oldest first; compaction and the like change nothing."""
-    with conn.transaction():
-        _search(conn, schema)
-        rows = conn.execute(QUERIES["commits"].compose(), {"after": after}).fetchall()
+def list_commits(
+    conn: psycopg.Connection[Any], schema: str, after: int, until: int | None = None
+) -> list[ListedCommit]:
+    """What happened after a snapshot, up to another or to the newest, oldest first; compaction changes nothing."""
+    query = QUERIES["commits"].compose({"catalog": sql.Identifier(schema)})
+    rows = conn.execute(query, {"after": after, "until": until}).fetchall()
     found = []
     last = after
     for snapshot, time, text in rows:

@@ -119,13 +119,13 @@ class Scheduler:
             rounds = plan_rounds(
                 look.graph,
                 look.standings.values(),
-                look.head.id,
+                look.head.snapshot,
                 now,
                 self._settings.service.tick,
                 self._backoff,
                 gone,
             )
-            wanted = {run.b for one in rounds for run in one.runs} - {look.head.id} - gone
+            wanted = {run.b for one in rounds for run in one.runs} - {look.head.snapshot} - gone
             lost = wanted - work.kept(lake.conn, wanted, schema) if wanted else wanted
             if not lost:
                 return rounds
