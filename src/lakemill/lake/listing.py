@@ -84,14 +84,15 @@ class ListedCommit:
         return self.tables is None or not self.tables.isdisjoint(table_ids)
 
 
-def list_tables(conn: psycopg.Connection[Any], schema: str, at: int) -> list[ListedTable]:
-    """Tables, then views, by name."""
+def list_tables(conn: psycopg.Connection[Any], schema: str, at: int | None = None) -> list[ListedTable]:
+    """Tables, then views, by name; at the newest snapshot, whichever that is, when None."""
     with conn.transaction():
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         _search(conn, schema)
+        ((head,),) = conn.execute(QUERIES["newest"].compose()).fetchall()
+        at = head if at is None else at
         tables = conn.execute(QUERIES["tables"].compose(), {"at": at}).fetchall()
         views = conn.execute(QUERIES["views"].compose(), {"at": at}).fetchall()
-        ((head,),) = conn.execute(QUERIES["newest"].compose()).fetchall()
     listed = [
         ListedTable(
             schema_name, name, "table", columns, files, size, deletes, rows if at == head and not inlined else None

@@ -132,7 +132,7 @@ class Looks:
         return self._graph
 
 
-def raise_idle(lake: Lake, look: Look, only: Container[int] | None = None) -> None:
+def raise_idle(lake: Lake, look: Look, only: Container[int | None] | None = None) -> None:
     """Tables that nothing happened to are right at the newest snapshot, too; of these versions, or of all."""
     idle = [
         known.version_id
