@@ -11,7 +11,7 @@ from lakemill.core.position import START
 from lakemill.core.statement import Drop
 from lakemill.errors import SnapshotGone
 from lakemill.runtime import dynamic, upkeep
-from lakemill.store import points, versions
+from lakemill.store import db, definitions, points, versions
 from tests.counting import counted
 from tests.service.conftest import id_of, version_of
 from tests.service.test_scheduler import Service
@@ -91,6 +91,19 @@ def test_a_table_that_joins_moves_it_when_it_is_loaded(chain: Service) -> None:
     dynamic.drop(chain.lake, Drop(START, parse_name("joins")))
     chain.tick(1)
     assert kept(chain).keys() == {"a", "b", "c"}
+
+
+def test_a_table_in_somebodys_hands_is_waited_for(chain: Service) -> None:
+    """Whoever drops or renames holds the table, and may ask for the lock of pins next: nobody waits in a circle."""
+    before, b = kept(chain), change(chain)
+    chain.publish(id_of(chain, "a"), b)
+    chain.publish(id_of(chain, "b"), b)
+    with db.connect(chain.lake.dsn) as other, other.transaction():
+        definitions.require_definition(other, id_of(chain, "b"), 1)
+        chain.tick(1)
+        assert kept(chain) == before
+    chain.tick(1)
+    assert kept(chain)["b"][0] == b
 
 
 def test_expiry_keeps_what_it_is_made_of(chain: Service) -> None:

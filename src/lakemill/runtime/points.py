@@ -7,7 +7,6 @@ point can only move when the table that is furthest behind has moved: for all ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from lakemill.core.graph import Graph
 from lakemill.core.names import QualifiedName
 from lakemill.core.point import agree
 from lakemill.runtime.standings import Look, Looks, raise_idle
-from lakemill.store import points, work
+from lakemill.store import points
 from lakemill.store.points import KeptPoint, NewPoint
 from lakemill.store.work import Known
 
@@ -42,10 +41,8 @@ class Keeper:
         bounds = {names: _bound([look.known[name] for name in names]) for names in self._components}
         reached = {names: bound for names, bound in bounds.items() if bound is not None}
         moved = [names for names, bound in reached.items() if self._bounds.get(names) != bound]
-        if moved:
-            with suppress(work.DROPPED):  # the next look knows
-                _keep(lake, [[look.known[name].id for name in names] for names in moved])
-        self._bounds = reached
+        if not moved or _keep(lake, [[look.known[name].id for name in names] for names in moved]):
+            self._bounds = reached  # else the next look tries again
 
 
 def kept(lake: Lake) -> tuple[KeptPoint, ...]:
@@ -56,7 +53,7 @@ def kept(lake: Lake) -> tuple[KeptPoint, ...]:
     return points.kept(lake.conn)
 
 
-def _keep(lake: Lake, components: Sequence[Sequence[int]]) -> None:
+def _keep(lake: Lake, components: Sequence[Sequence[int]]) -> bool:
     schema = lake.settings.lake.catalog_schema
     held = points.candidates(lake.conn, [one for ids in components for one in ids], schema)
     found = []
@@ -69,8 +66,7 @@ def _keep(lake: Lake, components: Sequence[Sequence[int]]) -> None:
                 for one, own in versions.items()
             }
             found.append(NewPoint(at, right))
-    if found:
-        points.keep(lake.conn, found, schema)
+    return points.keep(lake.conn, found, schema) if found else True
 
 
 def _bound(tables: Sequence[Known]) -> _Bound | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
+from typing import Any
 
 from psycopg import sql
 
@@ -52,18 +53,29 @@ def candidates(
     return {dynamic_id: tuple(versions) for dynamic_id, versions in found.items()}
 
 
-def keep(conn: Connection, points: Sequence[NewPoint], catalog_schema: str) -> int:
-    """These are the newest points now; of how many tables. One that can't be read any more stays as it was."""
+def keep(conn: Connection, points: Sequence[NewPoint], catalog_schema: str) -> bool:
+    """These are the newest points now, but for those that can't be read any more.
+
+    False: some were left out, because one of their tables is in somebody's hands.
+    """
+    wanted = [dynamic_id for point in points for dynamic_id in point.versions]
+    with conn.transaction():
+        rows = conn.execute(QUERIES["hold_tables"].compose(), {"dynamic_ids": wanted}).fetchall()
+        there = {row[0] for row in rows}
+        free = [point for point in points if point.versions.keys() <= there]
+        pins.lock(conn)
+        conn.execute(QUERIES["keep"].compose({"catalog": sql.Identifier(catalog_schema)}), _columns(free))
+    return len(free) == len(points)
+
+
+def _columns(points: Sequence[NewPoint]) -> dict[str, list[Any]]:
     rows = [
         (min(point.versions), dynamic_id, version_id, point.at.b, point.at.t)
         for point in points
         for dynamic_id, version_id in point.versions.items()
     ]
     names = ("components", "dynamic_ids", "version_ids", "bs", "ts")
-    values = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    with conn.transaction():
-        pins.lock(conn)
-        return conn.execute(QUERIES["keep"].compose({"catalog": sql.Identifier(catalog_schema)}), values).rowcount
+    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
 
 def kept(where: Executor) -> tuple[KeptPoint, ...]:

@@ -12,6 +12,11 @@ WHERE v.dynamic_id = ANY(%(dynamic_ids)s::bigint[]) AND v.b_hi >= coalesce(p.b, 
   AND EXISTS (SELECT FROM {catalog}.ducklake_snapshot s WHERE s.snapshot_id = v.commit_snapshot)
 ORDER BY v.dynamic_id, v.version_id;
 
+-- name: hold_tables
+-- these tables stay until the transaction ends; without those that somebody is about to drop or rename. Before the lock of
+-- pins, as everybody does who takes both
+SELECT dynamic_id FROM lakemill.dynamic_tables WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[]) FOR KEY SHARE SKIP LOCKED;
+
 -- name: keep
 -- points become these, each as a whole or not at all: where a snapshot of it is gone or about to go, a table was dropped, or
 -- a newer one is kept, it stays as it was
@@ -33,7 +38,9 @@ INSERT INTO lakemill.points AS p (dynamic_id, component, version_id, b, b_time, 
 SELECT g.dynamic_id, g.component, g.version_id, g.b, u.snapshot_time, g.t
 FROM given g JOIN whole USING (component) JOIN usable u ON u.snapshot_id = g.b
 ON CONFLICT (dynamic_id) DO UPDATE SET component = excluded.component, version_id = excluded.version_id, b = excluded.b,
-  b_time = excluded.b_time, t = excluded.t, kept_at = clock_timestamp();
+  b_time = excluded.b_time, t = excluded.t, kept_at = clock_timestamp()
+WHERE (p.component, p.version_id, p.b, p.t) IS DISTINCT FROM
+      (excluded.component, excluded.version_id, excluded.b, excluded.t);
 
 -- name: kept
 -- every table of every point, by point
