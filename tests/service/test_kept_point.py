@@ -11,13 +11,15 @@ import lakemill
 from lakemill.store import points, work
 from tests.conftest import MakeLake
 from tests.refresh.mill import Mill
-from tests.service.test_worker import QUICK, create, fresh, serving, until
+from tests.service.conftest import until
+from tests.service.test_worker import QUICK, create, fresh, serving
 
 QUERIES = {
     "a": "SELECT k, count(*) AS n FROM r GROUP BY k",
     "b": "SELECT max(n) AS most FROM a",
     "c": "SELECT a.k, b.most FROM a JOIN b ON a.n <= b.most",
 }
+SECONDS = 240
 LAGS = {"a": "'1 second'", "b": "'1 second'", "c": "'4 seconds'"}
 
 
@@ -47,7 +49,7 @@ def test_the_kept_point_is_right_while_refreshes_move_on(mill: Mill) -> None:
     seen: list[int] = []
     moved = 0
     with serving(mill):
-        until(lambda: fresh(mill, *QUERIES) and points.kept(mill.lake.conn))
+        until(lambda: fresh(mill, *QUERIES) and points.kept(mill.lake.conn), SECONDS)
 
         def look() -> bool:
             nonlocal moved
@@ -58,5 +60,5 @@ def test_the_kept_point_is_right_while_refreshes_move_on(mill: Mill) -> None:
             judge(mill, point)
             return len(set(seen)) > 3 and moved > 0
 
-        until(look)
+        until(look, SECONDS)
     assert seen == sorted(seen), "it moves forward only"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -141,6 +142,43 @@ def test_a_part_that_is_left_behind_has_none(chain: Service) -> None:
     assert kept(chain).keys() == {"c"}, "it is not taken up again before it is loaded anew"
     with pytest.raises(SnapshotGone):
         chain.lake.snapshot(held[0])
+
+
+def test_it_is_what_duckdb_computes_whatever_was_refreshed_when(service: Service) -> None:
+    """A random course: tables come to snapshots that their suppliers hold, each in its own time, while r is written."""
+    queries = {"a": "SELECT k FROM r WHERE id > 2", "b": "SELECT DISTINCT k FROM a", "c": "SELECT k + 1 AS k FROM a"}
+    for name, query in queries.items():
+        service.create(name, query)
+    rng, seen = random.Random(5), set()
+    for step in range(60):
+        service.lake.sql(f"INSERT INTO r VALUES ({step}, {rng.randrange(9)})")
+        name = rng.choice("abbcc")
+        frontiers = {one: versions.frontier(service.lake.conn, id_of(service, one)) for one in ("a", name)}
+        supplier, own = frontiers["a"], frontiers[name]
+        b = service.lake.snapshot().id if name == "a" else supplier.version.b_hi if supplier else 0
+        if b > (own.version.b_hi if own else 0):
+            truth = _computed(queries, name, b)
+            stand_in = f"stand_in_{id_of(service, name)}"
+            service.lake.sql(f"CREATE TABLE IF NOT EXISTS {stand_in} (x INT)")
+            service.lake.sql(f"BEGIN; DELETE FROM {stand_in}; INSERT INTO {stand_in} {truth}; COMMIT")
+            service.publish(id_of(service, name), b)
+        service.tick(1)
+        for point in points.kept(service.lake.conn):
+            assert {one.name for one, _ in point.tables} == queries.keys()
+            seen.add(point.b)
+            for one, commit in point.tables:
+                read = f"FROM stand_in_{id_of(service, one.name)} AT (VERSION => {commit})"
+                found, truth = (
+                    service.lake.sql(each).fetchall() for each in (read, _computed(queries, one.name, point.b))
+                )
+                assert sorted(found) == sorted(truth), (step, one, point)
+    assert len(seen) > 2, "it moved"
+
+
+def _computed(queries: dict[str, str], name: str, b: int) -> str:
+    base = f"r AS (FROM lake.main.r AT (VERSION => {b}))"
+    views = ", ".join([base, *(f"{each} AS ({query})" for each, query in queries.items())])
+    return f"(WITH {views} SELECT k FROM {name})"
 
 
 def test_whoever_asks_has_the_newest_without_a_service(service: Service) -> None:
