@@ -31,6 +31,7 @@ from lakemill.runtime.verify import verify
 from lakemill.runtime.worker import Worker
 from lakemill.settings import Settings
 from lakemill.store import work
+from tests.counting import counted
 
 BASES = 100
 TICKS = 20
@@ -85,6 +86,9 @@ def ticks(report: Report, counts: list[int]) -> None:
             seconds = statistics.median(took for took, _ in found)
             most = 1.0 if count == 10_000 else None
             report.at_most(f"tick, {count:,} tables", "nothing changed", seconds, most, unit="s")
+            with counted(lake.conn) as idle:
+                _tick(scheduler, lake, looks)
+            report.at_most(f"tick, {count:,} tables", "nothing changed: queries", idle.count, 2, unit="")
             lake.sql("INSERT INTO b7 VALUES (2)")
             one, added = _tick(scheduler, lake, looks)
             report.add(f"tick, {count:,} tables", f"a base table changed: {added} due", one, unit="s")

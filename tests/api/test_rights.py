@@ -44,6 +44,7 @@ ENDPOINTS: list[tuple[str, str, dict[str, Any], Action]] = [
     ("POST", f"{D}/{{table}}/suspend", {}, Action.OPERATE),
     ("POST", f"{D}/{{table}}/resume", {}, Action.OPERATE),
     ("POST", f"{D}/{{table}}/verify", {}, Action.OPERATE),
+    ("GET", "/v1/points", {}, Action.SEE),
     ("POST", "/v1/points", {"json": {"tables": [NOWHERE]}}, Action.PIN),
     ("GET", "/v1/pins", {}, Action.PIN),
     ("POST", "/v1/pins", {"json": {"snapshot": 10**9}}, Action.PIN),

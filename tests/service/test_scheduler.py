@@ -10,7 +10,7 @@ import pytest
 
 import lakemill
 from lakemill.core.ddl import parse_definition
-from lakemill.core.lag import Version
+from lakemill.core.lag import Version, lag
 from lakemill.core.names import parse_name
 from lakemill.runtime import dynamic, show
 from lakemill.runtime.scheduler import Scheduler, Ticked
@@ -19,6 +19,7 @@ from lakemill.store import claims, definitions, versions, work
 from lakemill.store.versions import SourceRead
 from lakemill.store.work import Kind
 from tests.conftest import MakeLake
+from tests.counting import counted
 
 LONG = timedelta(minutes=1)
 
@@ -196,6 +197,69 @@ def test_a_look_reads_what_came_since_the_last(service: Service) -> None:
     (standing,) = first.standings.values()
     assert standing.change is not None
     assert standing.change.snapshot == service.lake.snapshot().id
+
+
+@pytest.mark.parametrize("tables", [1, 40])
+def test_an_idle_look_is_one_query_whatever_the_number_of_tables(service: Service, tables: int) -> None:
+    """Tables of each kind that asks for more: suppliers, one that was never loaded, one that is halted and behind."""
+    for number in range(tables):
+        service.create(f"a{number}", "SELECT k FROM r")
+        service.create(f"b{number}", f"SELECT k FROM a{number}")
+    service.create("never", "SELECT k FROM s", options="SCHEDULER = DISABLE")
+    service.create("halted", "SELECT k FROM s")
+    service.tick()
+    service.work()
+    dynamic.suspend(service.lake, [parse_name("halted")])
+    service.lake.conn.execute("UPDATE lakemill.dynamic_tables SET stale_since = now() WHERE table_name = 'halted'")
+    service.lake.sql("DROP TABLE s")
+    service.tick()
+    service.tick(1)  # the kept points follow what that one raised
+    with counted(service.lake.conn) as idle:
+        assert service.tick(1).added == 0
+    assert idle.count == 1
+    service.lake.sql("CREATE TABLE unrelated AS SELECT 1 AS x")
+    with counted(service.lake.conn) as committed:
+        assert service.tick(1).added == 0
+    assert committed.count == 2, "what was committed since is asked for, too"
+
+
+def test_a_list_is_as_many_queries_for_many_tables_as_for_one(service: Service) -> None:
+    def create(*names: str) -> None:
+        for name in names:
+            service.create(name, "SELECT k FROM r")
+            service.create(f"{name}_reads", f"SELECT k FROM {name}")
+        service.tick()
+        service.work()
+        service.tick(1)
+
+    def listed() -> int:
+        with counted(service.lake.conn) as sent:
+            found = show.show(service.lake)
+        assert all(one.lag == timedelta(0) and one.frontier is not None and one.point is not None for one in found)
+        return sent.count
+
+    create("a")
+    one = listed()
+    create(*(f"a{number}" for number in range(15)))
+    assert listed() == one <= 15
+    with counted(service.lake.conn) as sent:
+        assert [found.name.name for found in show.show(service.lake, "a1")] == ["a1"]
+    assert sent.count == one
+
+
+def test_a_list_and_the_scheduler_say_the_same(service: Service) -> None:
+    """Also of a write into the table itself, of a name that is another's, and of a supplier that changes with it."""
+    service.create("a", "SELECT k FROM r")
+    service.create("b", "SELECT k FROM a")
+    service.create("c", "SELECT k FROM s")
+    service.tick()
+    service.work()
+    service.lake.sql(f"INSERT INTO stand_in_{definitions.get(service.lake.conn, parse_name('a')).id} VALUES (1)")
+    service.lake.sql("ALTER TABLE s RENAME TO was_s")
+    now, look = datetime.now(UTC) + LONG, Looks(service.lake).look()
+    found = {one.name: one.lag for one in show.show(service.lake, now=now)}
+    assert found == {name: lag(standing, now) for name, standing in look.standings.items()}
+    assert {name.name for name, behind in found.items() if behind} == {"a", "c"}
 
 
 def test_upkeep_is_due_after_its_interval_and_comes_last(service: Service) -> None:

@@ -130,7 +130,7 @@ def test_a_version_that_came_after_the_look_is_not_widened(service: Service) -> 
     service.lake.sql("INSERT INTO s VALUES (9)")
     service.publish(id_of(service, "a"), b)
     head = service.lake.snapshot()
-    service.scheduler.tick(service.lake, replace(look, head=head), service.now + 2 * LONG)
+    service.scheduler.tick(service.lake, replace(look, head=Commit(head.id, head.time)), service.now + 2 * LONG)
     assert version_of(service, "idle").b_hi == head.id
     assert version_of(service, "a").b_hi == b
 

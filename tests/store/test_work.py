@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -11,11 +12,23 @@ import pytest
 
 from lakemill.errors import Retry, SqlFailed
 from lakemill.store import claims, db, work
+from lakemill.store.migrate import migrate
 from lakemill.store.work import Kind
+from tests.conftest import make_lakes
 from tests.store.conftest import Make
 
 LONG, OVER = timedelta(minutes=1), timedelta(seconds=-1)
 REFRESH = (Kind.REFRESH,)
+
+
+@pytest.fixture(scope="module")
+def migrated(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A lake's database: how tables stand is asked of the catalog, too."""
+    with make_lakes(postgres, tmp_path_factory.mktemp("work")) as make:
+        dsn = make().dsn
+        with db.connect(dsn) as connection:
+            migrate(connection)
+        yield dsn
 
 
 @pytest.fixture(autouse=True)

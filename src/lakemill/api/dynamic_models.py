@@ -62,6 +62,7 @@ class Standing(BaseModel):
     mode_reason: str | None
     data_snapshot: int | None = Field(description="Its content equals its query at this snapshot.")
     data_time: AwareDatetime | None
+    point: int | None = Field(description="The newest data snapshot that all tables of its part of the graph hold.")
     lag: float | None
     target_lag: str = Field(examples=["5 minutes"])
     effective_lag: float | None

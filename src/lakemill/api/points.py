@@ -1,4 +1,4 @@
-"""`/v1/points`: one consistent state of several tables, pinned."""
+"""`/v1/points`: one consistent state of several tables, pinned; and the newest of each part of the graph, kept."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lakemill.api.problems import documented
 from lakemill.core.names import parse_name
 from lakemill.core.rights import Action
 from lakemill.runtime.point import point
+from lakemill.store import points
 
 router = APIRouter(prefix="/v1/points", tags=["snapshots"])
 
@@ -37,6 +38,34 @@ class PointModel(BaseModel):
     pinned_until: AwareDatetime | None
     tables: list[PlacedModel]
     sql: str = Field(description="Views with which a DuckDB session that has the lake attached reads the point.")
+
+
+class KeptModel(BaseModel):
+    data_snapshot: int = Field(description="What all its tables are right for; base tables are read there.")
+    data_time: AwareDatetime
+    clock_time: AwareDatetime | None = Field(description="What now() was in their queries; null where it matters not.")
+    kept_since: AwareDatetime
+    tables: list[PlacedModel]
+
+
+@router.get("")
+def list_points(caller: Who) -> list[KeptModel]:
+    """The newest consistent point of each part of the graph, as far as the caller sees it; it is kept readable."""
+    caller.require(Action.SEE)
+    with caller.lake() as lake:
+        found = points.kept(lake.conn)
+    seen = [(one, [(name, commit) for name, commit in one.tables if caller.sees(name)]) for one in found]
+    return [
+        KeptModel(
+            data_snapshot=one.b,
+            data_time=one.time,
+            clock_time=one.t,
+            kept_since=one.kept_at,
+            tables=[PlacedModel(table=str(name), kind="dynamic", snapshot=commit) for name, commit in tables],
+        )
+        for one, tables in seen
+        if tables
+    ]
 
 
 @router.post("", status_code=201, responses=documented(404, 409, 410))

@@ -25,7 +25,8 @@ def command(
     """List dynamic tables: state, lag, last refresh.
 
     The lag is the age of the first change, after the data snapshot, of a base table that the table comes from; it is
-    zero while nothing changes. `next due` is when it will reach the target.
+    zero while nothing changes. `next due` is when it will reach the target. `point` is the newest data snapshot that
+    all tables of its part of the graph hold together.
 
         lakemill list
         lakemill list --like "by_%" --format json
@@ -55,6 +56,7 @@ def _for_people(shown: Shown) -> dict[str, Any]:
         "mode": table.resolved.mode.value,
         "data snapshot": frontier and frontier.version.b_hi,
         "of": moment(frontier.b_time) if frontier else None,
+        "point": shown.point,
         "lag": span(shown.lag),
         "target": str(table.definition.target_lag),
         "last action": _last(shown),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lakemill.cli.options import FormatOption, NamesArgument, given, some_names
-from lakemill.cli.output import Format
+from lakemill.cli.output import Format, Output, moment
+
+if TYPE_CHECKING:
+    from lakemill.runtime.open import Lake
 
 
 def command(
@@ -26,8 +29,9 @@ def command(
     """Find the newest data snapshot at which all these tables are right, and keep it readable.
 
     Dynamic tables are refreshed at different times; at a point they all tell of the same state of their sources. Base
-    tables may be named too.
+    tables may be named too. Without names: the newest point of each part of the graph, which is always kept readable.
 
+        lakemill point
         lakemill point orders by_day by_customer
         duckdb -init <(lakemill point orders by_day --sql --show-secrets)
     """
@@ -36,6 +40,9 @@ def command(
 
     output = given(context).output(format_)
     with given(context).lake() as lake:
+        if not names and not sql:
+            _list_kept(lake, output)
+            return
         found = point(lake, some_names(names, "point"), timedelta(minutes=minutes))
         if sql:
             attached = attach_script(lake, read_only=True, secrets=secrets)
@@ -53,3 +60,17 @@ def command(
         columns += ["data_snapshot", "data_time", "pinned_until"]
         rows = [[*row, found.b, found.time, found.pinned_until] for row in rows]
     output.rows(columns, rows)
+
+
+def _list_kept(lake: Lake, output: Output) -> None:
+    people = output.format is Format.TABLE
+    rows = [
+        [number, str(name), commit, kept.b, moment(kept.time) if people else kept.time]
+        for number, kept in enumerate(lake.points(), 1)
+        for name, commit in kept.tables
+    ]
+    if people and not rows:
+        output.text("no dynamic table was loaded yet")
+        return
+    columns = ["point", "table", "snapshot", "data snapshot", "of"]
+    output.rows(columns if people else ["point", "table", "snapshot", "data_snapshot", "data_time"], rows)

@@ -110,6 +110,7 @@ def python_page() -> str:
     from lakemill.runtime.verify import Verified
     from lakemill.store.definitions import DynamicTable
     from lakemill.store.history import RefreshRecord
+    from lakemill.store.points import KeptPoint
 
     parts = [
         "# Python\n",
@@ -131,6 +132,7 @@ def python_page() -> str:
         Verified,
         Point,
         Placed,
+        KeptPoint,
         client.Receipt,
         client.Result,
     )

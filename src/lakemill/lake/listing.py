@@ -84,14 +84,15 @@ class ListedCommit:
         return self.tables is None or not self.tables.isdisjoint(table_ids)
 
 
-def list_tables(conn: psycopg.Connection[Any], schema: str, at: int) -> list[ListedTable]:
-    """Tables, then views, by name."""
+def list_tables(conn: psycopg.Connection[Any], schema: str, at: int | None = None) -> list[ListedTable]:
+    """Tables, then views, by name; at the newest snapshot, whichever that is, when None."""
     with conn.transaction():
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         _search(conn, schema)
+        ((head,),) = conn.execute(QUERIES["newest"].compose()).fetchall()
+        at = head if at is None else at
         tables = conn.execute(QUERIES["tables"].compose(), {"at": at}).fetchall()
         views = conn.execute(QUERIES["views"].compose(), {"at": at}).fetchall()
-        ((head,),) = conn.execute(QUERIES["newest"].compose()).fetchall()
     listed = [
         ListedTable(
             schema_name, name, "table", columns, files, size, deletes, rows if at == head and not inlined else None
@@ -121,11 +122,12 @@ def list_snapshots(
     ]
 
 
-def list_commits(conn: psycopg.Connection[Any], schema: str, after: int) -> list[ListedCommit]:
-    """What happened after a snapshot, oldest first; compaction and the like change nothing."""
-    with conn.transaction():
-        _search(conn, schema)
-        rows = conn.execute(QUERIES["commits"].compose(), {"after": after}).fetchall()
+def list_commits(
+    conn: psycopg.Connection[Any], schema: str, after: int, until: int | None = None
+) -> list[ListedCommit]:
+    """What happened after a snapshot, up to another or to the newest, oldest first; compaction changes nothing."""
+    query = QUERIES["commits"].compose({"catalog": sql.Identifier(schema)})
+    rows = conn.execute(query, {"after": after, "until": until}).fetchall()
     found = []
     last = after
     for snapshot, time, text in rows:

@@ -87,6 +87,7 @@ def standing(shown: Shown) -> dict[str, Any]:
         "mode_reason": table.resolved.mode_reason,
         "data_snapshot": frontier and frontier.version.b_hi,
         "data_time": frontier and frontier.b_time,
+        "point": shown.point,
         "lag": _seconds(shown.lag),
         "target_lag": str(table.definition.target_lag),
         "effective_lag": _seconds(shown.effective_lag),

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from lakemill.runtime.statements import Result
     from lakemill.runtime.verify import Verified
     from lakemill.store.history import RefreshRecord
+    from lakemill.store.points import KeptPoint
 
 
 def open(place: str | Path | Settings | None = None, *, flags: Mapping[str, object] | None = None) -> Lake:
@@ -232,6 +233,12 @@ class Lake:
         from lakemill.runtime.point import point
 
         return point(self, [parse_name(name) for name in names], ttl)
+
+    def points(self) -> tuple[KeptPoint, ...]:
+        """The newest consistent point of each component of the graph; these stay readable until they move on."""
+        from lakemill.runtime.points import kept
+
+        return kept(self)
 
     def dynamic_tables(self, like: str | None = None) -> tuple[Shown, ...]:
         """How the dynamic tables stand; ``like`` is a pattern for the name, with ``%``."""

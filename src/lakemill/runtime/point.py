@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakemill.core.lag import Commit, Standing, largest_common
 from lakemill.core.names import MAIN, QualifiedName, quote
+from lakemill.core.point import Agreed, agree
 from lakemill.errors import NoCommonPoint
 from lakemill.lake.duck import LAKE
 from lakemill.runtime.claiming import holder
+from lakemill.runtime.standings import Looks, raise_idle
 from lakemill.runtime.verify import require_trusted_past
 from lakemill.store import definitions, pins, versions
 
@@ -67,28 +68,23 @@ def point(lake: Lake, names: Sequence[QualifiedName], ttl: timedelta, by: str | 
     """The newest point of these tables, dynamic ones and others, pinned for ``ttl``; ``by``: who holds the pins."""
     found = [(name, definitions.find(lake.conn, name)) for name in names]
     tables = [table for _, table in found if table is not None]
+    if tables:  # what nothing happened to is right at the newest snapshot, too
+        look = Looks(lake).look()
+        raise_idle(lake, look, {one.version_id for one in look.known.values() if one.id in {own.id for own in tables}})
     known = versions.versions(lake.conn, [table.id for table in tables])
     if never := [str(table.name) for table in tables if table.id not in known]:
         raise NoCommonPoint(f"{', '.join(never)}: never loaded", remedy=f"lakemill refresh {' '.join(never)}")
-    head = lake.snapshot()
-    standings = []
-    for own in tables:
-        held = known.get(own.id, ())
-        # as far as a version is known to hold, and no further
-        standings.append(Standing(own.name, held, Commit(held[-1].b_hi + 1, head.time) if held else None))
-    # versions that depend on the clock are right together where they were computed for the same time
-    times = sorted({version.t for held in known.values() for version in held if version.t is not None}, reverse=True)
-    candidates = ((largest_common(standings, head.id, t), t) for t in times or (None,))
-    b, t = next(((b, t) for b, t in candidates if b is not None), (None, None))
-    if b is None:
+    agreed = agree([known[table.id] for table in tables]) if tables else Agreed(lake.snapshot().id)
+    if agreed is None:
         raise NoCommonPoint(f"{', '.join(map(str, names))} hold no data snapshot in common")
+    b, t = agreed.b, agreed.t
     placed = []
     for name, table in found:
         commit = b
         if table is not None:
             version = versions.version_at(lake.conn, table.id, b, t)
             if version is None:
-                raise NoCommonPoint(f"{table.name} depends on the clock, so it is right at no other table's snapshot")
+                raise NoCommonPoint(f"{table.name} moved on meanwhile", remedy="try again")
             commit = version.commit
         require_trusted_past(lake, name, commit)
         placed.append(Placed(name, table is not None, commit))

@@ -22,6 +22,7 @@ from lakemill.core.rounds import Round, Wait, next_look, plan_rounds, shortfalls
 from lakemill.core.tending import candidates, open_at, window_of
 from lakemill.lake.listing import list_crowds
 from lakemill.runtime.open import open as open_lake
+from lakemill.runtime.points import Keeper
 from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.store import audit, db, history, publishes, quotas, versions, work
 from lakemill.store.work import Kind
@@ -70,6 +71,7 @@ class Scheduler:
         self._tended: dict[str, datetime] = {}
         """By window: when its tables were last looked through."""
         self._begun = datetime.now(UTC)
+        self._keeper = Keeper()
         self.leads = False
         self.ready = False
         """Whether it looks, or stands by for another that does."""
@@ -119,13 +121,13 @@ class Scheduler:
             rounds = plan_rounds(
                 look.graph,
                 look.standings.values(),
-                look.head.id,
+                look.head.snapshot,
                 now,
                 self._settings.service.tick,
                 self._backoff,
                 gone,
             )
-            wanted = {run.b for one in rounds for run in one.runs} - {look.head.id} - gone
+            wanted = {run.b for one in rounds for run in one.runs} - {look.head.snapshot} - gone
             lost = wanted - work.kept(lake.conn, wanted, schema) if wanted else wanted
             if not lost:
                 return rounds
@@ -144,6 +146,7 @@ class Scheduler:
             self._raised = now
         if added:
             work.tell(lake.conn, work.DUE)
+        self._keeper.keep(lake, look)
         self._say([wait for one in rounds for wait in one.waits])
         if windows := self._windows(now):
             added += _tend(lake, windows)

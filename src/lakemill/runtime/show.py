@@ -1,7 +1,7 @@
 """How dynamic tables stand: what `list` and `describe` show. It only reads, PostgreSQL and nothing else.
 
-The lag is `core/lag`'s: the age of the first commit, after the table's data snapshot, that changed a base table which
-it reaches. What every refresh did is `store/history`'s.
+How each stands is asked as the scheduler asks it (`runtime/standings`), so that both say the same of a table's lag.
+What every refresh did is `store/history`'s.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from lakemill.core.graph import Graph, Warned, warnings
-from lakemill.core.lag import Commit, Past, Standing, Version, attainment, lag
+from lakemill.core.graph import Warned, warnings
+from lakemill.core.lag import Past, Standing, Version, attainment, lag
 from lakemill.core.names import QualifiedName
 from lakemill.errors import LakemillError
-from lakemill.lake.listing import ListedCommit, ListedTable, list_commits, list_tables
-from lakemill.store import definitions, history, versions
+from lakemill.lake.listing import ListedTable, list_commits, list_tables
+from lakemill.runtime.standings import Looks
+from lakemill.store import definitions, history, points, versions
 from lakemill.store.definitions import DynamicTable, Source, SourceKind
 from lakemill.store.history import RefreshRecord
 from lakemill.store.versions import Frontier, SourceRead
@@ -44,6 +45,8 @@ class Shown:
     bytes: int | None
     progress: str | None = None
     """How far the refresh is that runs, where it takes long."""
+    point: int | None = None
+    """The data snapshot of the newest consistent point that is kept of its part of the graph."""
 
     @property
     def name(self) -> QualifiedName:
@@ -71,19 +74,15 @@ class Described:
 
 
 def show(lake: Lake, like: str | None = None, now: datetime | None = None) -> tuple[Shown, ...]:
-    """All dynamic tables, or those whose name is like a pattern, by name."""
-    tables = definitions.list_all(lake.conn)
-    wanted = tables if like is None else definitions.list_all(lake.conn, like)
-    if not wanted:
-        return ()
-    look = _Look(lake, tables, now or datetime.now(UTC))
-    return tuple(look.shown(table) for table in wanted)
+    """All dynamic tables, or those whose name is like a pattern, by name; so many queries for however many tables."""
+    wanted = definitions.list_all(lake.conn, like)
+    return _Shelf(lake, wanted, now or datetime.now(UTC)).shown() if wanted else ()
 
 
 def describe(lake: Lake, name: QualifiedName, now: datetime | None = None) -> Described:
     table = definitions.get(lake.conn, name)
-    look = _Look(lake, definitions.list_all(lake.conn), now or datetime.now(UTC))
-    shown = look.shown(table)
+    shelf = _Shelf(lake, [table], now or datetime.now(UTC))
+    (shown,) = shelf.shown()
     reads = {read.table_id: read for read in shown.frontier.sources} if shown.frontier else {}
     # SET and RENAME leave the content as it is, and say of it again what it is right for
     known = versions.versions(lake.conn, [table.id]).get(table.id, ())
@@ -92,9 +91,9 @@ def describe(lake: Lake, name: QualifiedName, now: datetime | None = None) -> De
         shown,
         tuple(ShownSource(source, _read(lake, source, reads)) for source in definitions.sources(lake.conn, table)),
         tuple(reversed(by_content.values())),
-        look.graph.consumers(table.name),
-        tuple(found for found in warnings(look.graph) if found.name == table.name),
-        {span: look.attained(table, span) for span in LOOKED_BACK},
+        shelf.look.graph.consumers(table.name),
+        tuple(found for found in warnings(shelf.look.graph) if found.name == table.name),
+        {span: shelf.attained(table, span) for span in LOOKED_BACK},
     )
 
 
@@ -108,96 +107,63 @@ def _read(lake: Lake, source: Source, reads: Mapping[int, SourceRead]) -> Source
 
 
 LOOKED_BACK = (timedelta(hours=1), timedelta(days=1))
-_Base = tuple[QualifiedName, int]
-"""A table of the lake: the name that a definition reads, and the id that it had."""
 
 
-class _Look:
-    """What all tables share, read once."""
+class _Shelf:
+    """What these tables have beside how they stand, read once for all of them."""
 
     def __init__(self, lake: Lake, tables: Sequence[DynamicTable], now: datetime) -> None:
-        self.lake, self.now = lake, now
-        self.graph: Graph = definitions.graph(lake.conn)
-        self._lags = self.graph.effective_lags()
-        self._frontiers = {table.name: versions.frontier(lake.conn, table.id) for table in tables}
-        self._bases: dict[QualifiedName, frozenset[_Base]] = {
-            table.name: frozenset(
-                (source.name, source.table_id)
-                for source in definitions.sources(lake.conn, table)
-                if source.kind is SourceKind.TABLE and source.table_id is not None
-            )
-            for table in tables
-        }
-        schema = lake.settings.lake.catalog_schema
-        oldest = min((found.version.b_hi for found in self._frontiers.values() if found), default=None)
-        self._commits: list[ListedCommit] = [] if oldest is None else list_commits(lake.conn, schema, oldest)
-        self._replaced = self._replacements() if self._commits else {}
+        self.lake, self.tables, self.now = lake, tables, now
+        self.look = Looks(lake).look()
+        self._lags = self.look.graph.effective_lags()
+        ids = [table.id for table in tables]
+        self._frontiers = versions.frontiers(lake.conn, ids)
+        self._last = history.last(lake.conn, ids)
         self._progress = history.progress(lake.conn)
-        listed = list_tables(lake.conn, schema, lake.snapshot().id)
+        self._points = points.of_tables(lake.conn, ids)
+        listed = list_tables(lake.conn, lake.settings.lake.catalog_schema)
         self._listed = {QualifiedName(found.schema, found.name): found for found in listed if found.kind == "table"}
 
-    def shown(self, table: DynamicTable) -> Shown:
-        frontier = self._frontiers[table.name]
-        change = self._change(table.name, frontier, table.stale_since is not None)
+    def shown(self) -> tuple[Shown, ...]:
+        return tuple(self._shown(table) for table in self.tables)
+
+    def _shown(self, table: DynamicTable) -> Shown:
+        frontier = self._frontiers.get(table.id)
+        standing = self.look.standings.get(table.name, Standing(table.name))  # declared since the look
         listed = self._listed.get(table.name) if frontier is not None else None
-        known = (frontier.version,) if frontier is not None else ()
         return Shown(
             table,
             frontier,
-            lag(Standing(table.name, known, change), self.now),
-            self._lags[table.name],
-            self._due(table.name, frontier, change),
-            next(iter(history.history(self.lake.conn, table.id, 1)), None),
+            lag(standing, self.now),
+            self._lags.get(table.name),
+            self._due(standing),
+            self._last.get(table.id),
             self._rows(table, listed),
             listed.bytes if listed is not None else None,
             self._progress.get(table.id),
-        )
-
-    def _change(self, name: QualifiedName, frontier: Frontier | None, stale: bool) -> Commit | None:
-        """Of a stale one, whose changes may be expired, anything that is younger than what it holds."""
-        if frontier is None:
-            return None
-        bases = {base for table in (name, *self.graph.ancestors(name)) for base in self._bases[table]}
-        reached = frozenset(table_id for _, table_id in bases)
-        replaced = {self._replaced[base] for base in bases if base in self._replaced}
-        later = (found for found in self._commits if found.commit.snapshot > frontier.version.b_hi)
-        return next(
-            (one.commit for one in later if stale or one.changed(reached) or one.commit.snapshot in replaced), None
+            self._points.get(table.id),
         )
 
     def attained(self, table: DynamicTable, span: timedelta) -> float | None:
         """The share of the time in which it kept its promise; None where it made none, or was not loaded."""
-        target, since = self._lags[table.name], self.now - span
+        target, since = self._lags.get(table.name), self.now - span
         seen = versions.seen(self.lake.conn, table.id, since)
         if target is None or not seen:
             return None
-        reached = frozenset(
-            table_id for name in (table.name, *self.graph.ancestors(table.name)) for _, table_id in self._bases[name]
-        )
+        family = (table.name, *self.look.graph.ancestors(table.name))
+        reached = frozenset(table_id for name in family for table_id in self.look.known[name].bases)
         commits = list_commits(self.lake.conn, self.lake.settings.lake.catalog_schema, seen[0].b)
         changes = tuple(one.commit for one in commits if one.changed(reached))
         return attainment(Past(seen, changes), target, since, self.now)
 
-    def _replacements(self) -> dict[_Base, int]:
-        """Since which snapshot a name is another table's, or nobody's: a RENAME's label names no table."""
-        since = {}
-        with self.lake.catalog() as catalog:
-            head = catalog.head().id
-            for base in frozenset[_Base]().union(*self._bases.values()):
-                name, table_id = base
-                if catalog.table_id(name.schema, name.name, head) != table_id:
-                    snapshots = (found.commit.snapshot for found in self._commits)
-                    others = (at for at in snapshots if catalog.table_id(name.schema, name.name, at) != table_id)
-                    since[base] = next(others, head)
-        return since
-
-    def _due(self, name: QualifiedName, frontier: Frontier | None, change: Commit | None) -> datetime | None:
-        may = self._lags[name]
-        if may is None or not self.graph.nodes[name].active:
+    def _due(self, standing: Standing) -> datetime | None:
+        may, node = self._lags.get(standing.name), self.look.graph.nodes.get(standing.name)
+        if may is None or node is None or not node.active:
             return None
-        if frontier is None:
+        if not standing.versions:
             return self.now
-        since = [moment for moment in (frontier.version.t, change.time if change else None) if moment is not None]
+        t, change = standing.versions[-1].t, standing.change
+        since = [moment for moment in (t, change.time if change else None) if moment is not None]
         return min(since) + may if since else None
 
     def _rows(self, table: DynamicTable, listed: ListedTable | None) -> int | None:

@@ -1,4 +1,5 @@
-"""How every dynamic table stands, for a look of the scheduler: a handful of queries, however many tables there are.
+"""How every dynamic table stands, for a look of the scheduler: one query, however many tables there are, and one more
+where somebody committed since the last look.
 
 What the store knows is joined with the index of commits: the first change after a table's data snapshot, of any base
 table that it reaches, is what it lags behind. Somebody else's write into the dynamic table itself counts as one, too,
@@ -7,8 +8,9 @@ and so does a source whose name is another's by now: each leads to a refresh, wh
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from lakemill.core.commits import CommitIndex
@@ -16,11 +18,10 @@ from lakemill.core.definition import TargetLag
 from lakemill.core.graph import Graph, Node, build_graph
 from lakemill.core.lag import Commit, Standing, Version
 from lakemill.core.names import QualifiedName
-from lakemill.core.scan import Snapshot
 from lakemill.lake.listing import list_commits
 from lakemill.store import versions as frontiers
 from lakemill.store import work
-from lakemill.store.work import Known
+from lakemill.store.work import Known, Moment
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 class Look:
     """All tables at one moment."""
 
-    head: Snapshot
+    head: Commit
+    """The newest snapshot."""
     graph: Graph
     standings: Mapping[QualifiedName, Standing]
     known: Mapping[QualifiedName, Known]
@@ -46,48 +48,32 @@ class Looks:
         """From which snapshot on the index knows all."""
         self._halted: dict[int, tuple[Version, Commit]] = {}
         """The first change of tables that nobody refreshes, by id: for their sake no commit need be remembered."""
+        self._times: dict[int, datetime] = {}
+        """When snapshots were committed since which some tables are unsure."""
         self._nodes: frozenset[Node] = frozenset()
         self._graph = build_graph(())
 
     def look(self) -> Look:
-        lake = self._lake
-        schema = lake.settings.lake.catalog_schema
-        tables = work.known(lake.conn)  # first: what it says of each table is of one moment
-        self._halted = {one.id: self._halted[one.id] for one in tables if self._halting(one)}
-        loaded = [one.version.b_hi for one in tables if one.version is not None and one.id not in self._halted]
-        failed = (one for one in tables if one.failure is not None and one.active)
-        loaded += [one.failure.b for one in failed if one.failure is not None]  # what came since is asked for
-        oldest = min(loaded) if loaded else lake.snapshot().id
-        if self._index.last is None or oldest < self._since:
-            self._index, self._since = CommitIndex(last=oldest), oldest
-        for found in list_commits(lake.conn, schema, self._index.last or 0):
-            self._index.add(found.commit, found.tables)
-        head = lake.snapshot(self._index.last)
-        gone = work.replaced(lake.conn, schema)
-        expired = work.unreadable(lake.conn, schema)
-        versions = work.supplier_versions(lake.conn, schema)
-        graph = self._graph_of(tables)
-        known = {one.name: one for one in tables}
+        now = work.moment(self._lake.conn, self._lake.settings.lake.catalog_schema)
+        oldest = self._read_commits(now)
+        graph = self._graph_of(now.tables)
+        known = {one.name: one for one in now.tables}
+        unsure = _unsure_since(graph, known)
+        self._read_times(since for since in unsure.values() if 0 < since <= now.head.snapshot)
         bases: dict[QualifiedName, frozenset[int]] = {}
         standings: dict[QualifiedName, Standing] = {}
-        unsure = _unsure_since(graph, known, gone, expired)
-        """Tables whose content is about to be another, or became one, without a change of a base table; since when."""
-        times = work.times(lake.conn, set(unsure.values()), schema) if unsure else {}
         for name in graph.order:
             one = known[name]
             bases[name] = frozenset(one.bases).union(*(bases[supplier] for supplier in graph.suppliers(name)))
-            held = versions.get(one.id, ())
-            mine = tuple(v for v in held if one.version and v.definition_version == one.version.definition_version)
             change = self._change(one, bases[name])
             if name in unsure and one.version is not None:
                 since, b = unsure[name], one.version.b_hi
                 # what was so before b, and is found out now, has no time of its own
-                change = _earlier(
-                    change, Commit(max(since, b + 1), times.get(since, head.time) if since > b else head.time)
-                )
+                time = self._times.get(since, now.head.time) if since > b else now.head.time
+                change = _earlier(change, Commit(max(since, b + 1), time))
             standings[name] = Standing(
                 name,
-                mine or ((one.version,) if one.version else ()),
+                _held(one),
                 change,
                 one.expected,
                 busy=one.busy,
@@ -97,7 +83,30 @@ class Looks:
             )
         self._index.forget(oldest)
         self._since = oldest
-        return Look(head, graph, standings, known)
+        return Look(now.head, graph, standings, known)
+
+    def _read_commits(self, now: Moment) -> int:
+        """The index knows all up to this moment, from the snapshot on that is returned."""
+        self._halted = {one.id: self._halted[one.id] for one in now.tables if self._halting(one)}
+        loaded = [one.version.b_hi for one in now.tables if one.version is not None and one.id not in self._halted]
+        failed = (one for one in now.tables if one.failure is not None and one.active)
+        loaded += [one.failure.b for one in failed if one.failure is not None]  # what came since is asked for
+        oldest = min(loaded, default=now.head.snapshot)
+        if self._index.last is None or oldest < self._since:
+            self._index, self._since = CommitIndex(last=oldest), oldest
+        last = self._index.last or 0
+        if last < now.head.snapshot:
+            schema = self._lake.settings.lake.catalog_schema
+            for found in list_commits(self._lake.conn, schema, last, now.head.snapshot):
+                self._index.add(found.commit, found.tables)
+        return oldest
+
+    def _read_times(self, snapshots: Iterable[int]) -> None:
+        """Asked for once: a table that nobody refreshes may be unsure for days."""
+        wanted = frozenset(snapshots)
+        self._times = {snapshot: time for snapshot, time in self._times.items() if snapshot in wanted}
+        if missing := wanted - self._times.keys():
+            self._times |= work.times(self._lake.conn, missing, self._lake.settings.lake.catalog_schema)
 
     def _change(self, one: Known, bases: frozenset[int]) -> Commit | None:
         if one.version is None:
@@ -123,7 +132,7 @@ class Looks:
         return self._graph
 
 
-def raise_idle(lake: Lake, look: Look, only: Container[int] | None = None) -> None:
+def raise_idle(lake: Lake, look: Look, only: Container[int | None] | None = None) -> None:
     """Tables that nothing happened to are right at the newest snapshot, too; of these versions, or of all."""
     idle = [
         known.version_id
@@ -132,44 +141,43 @@ def raise_idle(lake: Lake, look: Look, only: Container[int] | None = None) -> No
         and known.version_id is not None
         and (only is None or known.version_id in only)
         and known.version.t is None
-        and known.version.b_hi < look.head.id
+        and known.version.b_hi < look.head.snapshot
         and look.standings[name].change is None
         and not known.busy
     ]
     if idle:
-        frontiers.raise_idle(lake.conn, idle, look.head.id, look.head.time, lake.settings.lake.catalog_schema)
+        frontiers.raise_idle(lake.conn, idle, look.head.snapshot, look.head.time, lake.settings.lake.catalog_schema)
 
 
-def _unsure_since(
-    graph: Graph, known: Mapping[QualifiedName, Known], gone: Mapping[int, int], expired: frozenset[int]
-) -> dict[QualifiedName, int]:
+def _held(one: Known) -> tuple[Version, ...]:
+    """What can be read of it, oldest first; one that can't only where nothing else can."""
+    if one.version is None:
+        return ()
+    return (*one.earlier, one.version) if one.readable or not one.earlier else one.earlier
+
+
+def _unsure_since(graph: Graph, known: Mapping[QualifiedName, Known]) -> dict[QualifiedName, int]:
+    """Tables whose content is about to be another, or became one, without a change of a base table; since when."""
     found: dict[QualifiedName, int] = {}
     for name in graph.order:
-        since = _unsure(known[name], gone, expired, [known[one] for one in graph.suppliers(name)], found)
+        since = _unsure(known[name], graph.suppliers(name), found)
         if since is not None:
             found[name] = since
     return found
 
 
-def _unsure(
-    one: Known,
-    gone: Mapping[int, int],
-    expired: frozenset[int],
-    suppliers: Sequence[Known],
-    unsure: Mapping[QualifiedName, int],
-) -> int | None:
+def _unsure(one: Known, suppliers: Sequence[QualifiedName], unsure: Mapping[QualifiedName, int]) -> int | None:
     """Since which snapshot its content may be another without a change of a base table; None where it is not so.
 
     A name that it reads is another's, its commit was expired or need not be kept, a supplier is declared anew or loaded
     by another definition, or all that is so of a supplier.
     """
-    found = [unsure[supplier.name] for supplier in suppliers if supplier.name in unsure]
+    found = [unsure[supplier] for supplier in suppliers if supplier in unsure]
     if one.version is None:
         return min(found, default=0)
-    found += [gone[one.id]] if gone.get(one.id, 0) > one.version.b_hi else []
-    found += [one.version.b_hi + 1] if one.id in expired else []
+    found += [one.replaced] if one.replaced is not None and one.replaced > one.version.b_hi else []
+    found += [one.version.b_hi + 1] if not one.readable or one.stale else []
     found += [] if one.moved is None else [one.moved]
-    found += [one.version.b_hi + 1] if one.stale else []
     return min(found, default=None)
 
 

@@ -31,9 +31,10 @@ from lakemill.lake.storage import Storage, open_storage
 from lakemill.lake.target import WriteTarget, read_target
 from lakemill.runtime import write
 from lakemill.runtime.open import Lake
+from lakemill.runtime.points import Keeper
 from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.spark.compact import write_merged
-from lakemill.store import claims, definitions, pins
+from lakemill.store import claims, definitions, pins, points
 
 PATIENCE = timedelta(hours=1)
 """However short the retention is, a dynamic table that lags less than this holds what it needs."""
@@ -195,12 +196,13 @@ def expire(
         older_than = _ago(older_than)
     retention = lake.settings.upkeep.retention
     attempt = 0
-    looks = Looks(lake)
+    looks, keeper = Looks(lake), Keeper()
     while True:
         attempt += 1
         look = looks.look()
         if not dry_run:  # what nothing happened to holds only as much back as it must
             raise_idle(lake, look)
+            keeper.keep(lake, looks.look())
         late = _left_behind(lake, look)
         plan = expiry.plan_expire(lake.front, retention, older_than=older_than, versions=versions, left_behind=late)
         kept = tuple(Item(f"snapshot {kept.snapshot}", kept.reason) for kept in plan.kept)
@@ -226,12 +228,13 @@ def _ago(age: timedelta) -> datetime:
 def _left_behind(lake: Lake, look: Look) -> frozenset[str]:
     """Dynamic tables that lag for longer than the retention: one that is suspended must not hold a lake for ever.
 
-    None that somebody is at work on.
+    None that somebody is at work on. With them goes what is kept of a point that they are part of.
     """
     now, most = datetime.now(UTC), max(lake.settings.upkeep.retention, PATIENCE)
     held = {dynamic_id for dynamic_id, _ in claims.held(lake.conn)}
     late = (name for name, one in look.standings.items() if (behind := lag(one, now)) is not None and behind > most)
-    return frozenset(pins.dynamic(look.known[name].id) for name in late if look.known[name].id not in held)
+    ids = {look.known[name].id for name in late} - held
+    return frozenset(map(pins.dynamic, ids)) | points.holders(lake.conn, ids)
 
 
 def _gone(lake: Lake, plan: ExpirePlan, versions: Sequence[int]) -> tuple[Item, ...]:
@@ -241,7 +244,9 @@ def _gone(lake: Lake, plan: ExpirePlan, versions: Sequence[int]) -> tuple[Item, 
         return snapshots
     names = {pins.dynamic(table.id): str(table.name) for table in definitions.list_all(lake.conn)}
     why = "STALE: left behind for longer than upkeep.retention; it will be loaded anew"
-    return snapshots + tuple(Item(names.get(holder, holder), why) for holder in plan.let_go)
+    return snapshots + tuple(
+        Item(names.get(holder, holder), why) for holder in plan.let_go if not points.is_point(holder)
+    )
 
 
 def cleanup(lake: Lake, *, dry_run: bool = False) -> UpkeepReport:

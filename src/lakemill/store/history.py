@@ -7,7 +7,7 @@ None, which people are shown as "unknown".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -121,6 +121,12 @@ def history(
     """The newest first, of one table or of all; ``most`` None is all of them, ``before`` to page back."""
     values = {"dynamic_id": dynamic_id, "refresh_id": None, "most": most, "before": before}
     return tuple(map(_record, where.execute(QUERIES["history"].compose(), values).fetchall()))
+
+
+def last(where: Executor, dynamic_ids: Iterable[int]) -> dict[int, RefreshRecord]:
+    """The newest refresh of each of these tables that had one."""
+    rows = where.execute(QUERIES["last"].compose(), {"dynamic_ids": list(dynamic_ids)}).fetchall()
+    return {record.dynamic_id: record for record in map(_record, rows)}
 
 
 def _record(row: Sequence[Any]) -> RefreshRecord:

@@ -85,7 +85,7 @@ def pin(
     """Keep a snapshot readable, for ``ttl`` or until ``unpin``; refused when it is gone or about to go."""
     values = {"pin_id": uuid4(), "snapshot": snapshot, "holder": holder, "reason": reason, "ttl": ttl}
     with conn.transaction():
-        _lock(conn)
+        lock(conn)
         _check_usable(conn, snapshot, catalog_schema)
         row = conn.execute(QUERIES["insert_pin"].compose(), values).fetchone()
     assert row is not None  # noqa: S101  (INSERT … RETURNING)
@@ -95,7 +95,7 @@ def pin(
 def renew(conn: psycopg.Connection[Any], pin_id: UUID, ttl: timedelta) -> bool:
     """Keep it for longer, from now; False when the pin has run out or was taken out: its snapshot may be gone."""
     with conn.transaction():
-        _lock(conn)
+        lock(conn)
         return conn.execute(QUERIES["renew_pin"].compose(), {"pin_id": pin_id, "ttl": ttl}).rowcount == 1
 
 
@@ -137,7 +137,7 @@ def record_position(
     """
     values = {"holder": holder, "table": table_id, "snapshot": snapshot}
     with transaction(where):
-        _lock(where)
+        lock(where)
         _check_usable(where, snapshot, catalog_schema)
         where.execute(QUERIES["record_position"].compose(), values)
 
@@ -148,7 +148,7 @@ def move_positions(
     """Up to where a consumer has read each table, by table id; those that it no longer reads are let go."""
     values = {"holder": holder, "tables": list(positions), "snapshots": list(positions.values())}
     with transaction(where):
-        _lock(where)
+        lock(where)
         for snapshot in sorted(set(positions.values())):
             _check_usable(where, snapshot, catalog_schema)
         where.execute(QUERIES["move_positions"].compose(), values)
@@ -192,7 +192,7 @@ def condemn(
     ``choose`` is given what is needed at that moment and must be short.
     """
     with conn.transaction():
-        _lock(conn)
+        lock(conn)
         conn.execute(QUERIES["delete_pins_run_out"].compose())
         conn.execute(QUERIES["absolve_left"].compose(_in(catalog_schema)))
         chosen = tuple(sorted(set(choose(needed_snapshots(conn, since=since)))))
@@ -206,14 +206,15 @@ def absolve(conn: psycopg.Connection[Any], snapshots: Sequence[int]) -> None:
 
 
 # ---------------------------------------------------------------- the lock
+def lock(where: Executor) -> None:
+    """Until the transaction ends nobody pins, records or condemns anything."""
+    where.execute(QUERIES["lock"].compose(), {"key": _LOCK})
+
+
 def lock_usable(where: Executor, snapshot: int, catalog_schema: str) -> None:
     """Until the transaction ends nobody condemns anything; refused where this snapshot is gone, or about to go."""
-    _lock(where)
+    lock(where)
     _check_usable(where, snapshot, catalog_schema)
-
-
-def _lock(where: Executor) -> None:
-    where.execute(QUERIES["lock"].compose(), {"key": _LOCK})
 
 
 def _check_usable(where: Executor, snapshot: int, catalog_schema: str) -> None:

@@ -7,14 +7,14 @@ Whether nothing changed is for the caller to know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from lakemill.core.lag import Seen, Version
 from lakemill.errors import DefinitionChanged, FrontierMoved
-from lakemill.store import pins
+from lakemill.store import pins, points
 from lakemill.store.db import Connection, Executor
 from lakemill.store.queries import load_queries
 
@@ -120,13 +120,17 @@ def raise_idle(
         return conn.execute(QUERIES["raise_idle"].compose(), values).rowcount
 
 
-def let_go(where: Executor, holders: Iterable[str]) -> bool:
-    """Inside a transaction: these tables are STALE and hold no snapshot; False, and nothing done, where one is busy."""
-    wanted = list(holders)
+def let_go(where: Executor, holders: Collection[str]) -> bool:
+    """Inside a transaction: these tables are STALE and hold no snapshot; False, and nothing done, where one is busy.
+
+    Points among them are kept no longer.
+    """
+    wanted = [holder for holder in holders if not points.is_point(holder)]
     free = [row[0] for row in where.execute(QUERIES["lock_stale"].compose(), {"holders": wanted}).fetchall()]
     if len(free) < len(wanted):
         return False
     where.execute(QUERIES["let_go"].compose(), {"dynamic_ids": free})
+    points.let_go(where, holders)
     return True
 
 
@@ -139,14 +143,22 @@ def advance_sources(where: Executor, dynamic_id: int, table_ids: Iterable[int], 
 # ---------------------------------------------------------------- reading
 def frontier(where: Executor, dynamic_id: int) -> Frontier | None:
     """None while the table was never loaded."""
-    values = {"dynamic_id": dynamic_id}
-    row = where.execute(QUERIES["frontier"].compose(), values).fetchone()
-    if row is None:
-        return None
-    rows = where.execute(QUERIES["frontier_sources"].compose(), values).fetchall()
-    sources = tuple(SourceRead(*read) for state, *read in rows if not state)
-    states = tuple(SourceRead(*read) for state, *read in rows if state)
-    return Frontier(row[0], Version(*row[1:-1]), row[-1], sources, states)
+    return frontiers(where, [dynamic_id]).get(dynamic_id)
+
+
+def frontiers(where: Executor, dynamic_ids: Iterable[int]) -> Mapping[int, Frontier]:
+    """Of those that were loaded."""
+    values = {"dynamic_ids": list(dynamic_ids)}
+    rows = where.execute(QUERIES["frontiers"].compose(), values).fetchall()
+    reads: dict[int, list[tuple[bool, SourceRead]]] = {}
+    for dynamic_id, state, *read in where.execute(QUERIES["frontier_sources"].compose(), values).fetchall():
+        reads.setdefault(dynamic_id, []).append((state, SourceRead(*read)))
+    found = {}
+    for dynamic_id, version_id, *version, b_time in rows:
+        own = reads.get(dynamic_id, [])
+        sources, states = (tuple(read for state, read in own if state is kind) for kind in (False, True))
+        found[dynamic_id] = Frontier(version_id, Version(*version), b_time, sources, states)
+    return found
 
 
 def version_at(where: Executor, dynamic_id: int, b: int, t: datetime | None = None) -> Version | None:

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg import sql
 
-from lakemill.core.lag import Failure, Version
+from lakemill.core.lag import Commit, Failure, Version
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import BLAMED
 from lakemill.errors import ClaimLost, LakemillError, Retry
@@ -96,6 +96,20 @@ class Known:
     """The b_lo of a supplier's current version that is not the one which was read; None where all are."""
     stale: bool = False
     """Its past is no longer kept."""
+    replaced: int | None = None
+    """Since which snapshot something that it reads has another's name, or none; None where all have theirs."""
+    readable: bool = True
+    """Whether nobody expired the commit of its version."""
+    earlier: tuple[Version, ...] = ()
+    """Where others read it: the versions before ``version`` that they still can, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """All dynamic tables, and the newest snapshot, at one moment."""
+
+    head: Commit
+    tables: tuple[Known, ...]
 
 
 # ---------------------------------------------------------------- the scheduler
@@ -177,27 +191,16 @@ def lead(conn: Connection) -> bool:
     return bool(row and row[0])
 
 
-def known(where: Executor) -> tuple[Known, ...]:
+def moment(where: Executor, catalog_schema: str) -> Moment:
+    """The newest snapshot, and every dynamic table as rounds need it."""
+    query = QUERIES["standings"].compose({"catalog": sql.Identifier(catalog_schema)})
+    rows = where.execute(query, {"most": VERSIONS - 1}).fetchall()
+    return Moment(Commit(*rows[0][:2]), tuple(_known(row[2:]) for row in rows if row[2] is not None))
+
+
+def known(where: Executor, catalog_schema: str = "public") -> tuple[Known, ...]:
     """Every dynamic table, as rounds need it."""
-    return tuple(map(_known, where.execute(QUERIES["standings"].compose()).fetchall()))
-
-
-def supplier_versions(where: Executor, catalog_schema: str) -> Mapping[int, tuple[Version, ...]]:
-    """The last versions of those tables that others read, oldest first; none whose commit was expired."""
-    found: dict[int, list[Version]] = {}
-    query = QUERIES["supplier_versions"].compose({"catalog": sql.Identifier(catalog_schema)})
-    for dynamic_id, *row in where.execute(query, {"most": VERSIONS}).fetchall():
-        found.setdefault(dynamic_id, []).append(Version(*row))
-    return {dynamic_id: tuple(rows) for dynamic_id, rows in found.items()}
-
-
-def replaced(where: Executor, catalog_schema: str) -> Mapping[int, int]:
-    """Tables that read something by a name that is another's by now, or nobody's; and since which snapshot."""
-    query = QUERIES["replaced"].compose({"catalog": sql.Identifier(catalog_schema)})
-    found: dict[int, int] = {}
-    for dynamic_id, snapshot in where.execute(query).fetchall():
-        found[dynamic_id] = min(snapshot, found.get(dynamic_id, snapshot))
-    return found
+    return moment(where, catalog_schema).tables
 
 
 def kept(where: Executor, snapshots: Iterable[int], catalog_schema: str) -> frozenset[int]:
@@ -213,16 +216,11 @@ def times(where: Executor, snapshots: Iterable[int], catalog_schema: str) -> Map
     return {snapshot: time for snapshot, time in rows if time is not None}
 
 
-def unreadable(where: Executor, catalog_schema: str) -> frozenset[int]:
-    """Tables whose content nobody can read any more: somebody expired its commit."""
-    query = QUERIES["unreadable"].compose({"catalog": sql.Identifier(catalog_schema)})
-    return frozenset(row[0] for row in where.execute(query).fetchall())
-
-
 def _known(row: Sequence[Any]) -> Known:
     dynamic_id, schema, name, active, target, priority, clocked, round_at, expected = row[:9]
     version_id, commit, b_lo, b_hi, of_definition, table_id, t, definition, busy = row[9:18]
-    count, failed_at, failed_b, retry, bases, schemas, names, moved, stale = row[18:]
+    count, failed_at, failed_b, retry, bases, schemas, names, moved, stale = row[18:27]
+    replaced, readable, numbers, clocks = row[27:]
     current = version_id is not None and of_definition == definition
     return Known(
         dynamic_id,
@@ -241,7 +239,18 @@ def _known(row: Sequence[Any]) -> Known:
         tuple(map(_name, schemas or (), names or ())),
         moved,
         stale,
+        replaced,
+        readable,
+        _earlier(numbers, clocks) if numbers and current else (),
     )
+
+
+def _earlier(numbers: Sequence[Sequence[int]], clocks: Sequence[datetime | None]) -> tuple[Version, ...]:
+    """Oldest first; they come newest first."""
+    found: list[Version] = []
+    for (commit, b_lo, b_hi, of_definition, table_id), t in zip(numbers, clocks, strict=True):
+        found.append(Version(commit, b_lo, b_hi, of_definition, table_id, t))
+    return tuple(reversed(found))
 
 
 # ---------------------------------------------------------------- workers

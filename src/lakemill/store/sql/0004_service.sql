@@ -43,6 +43,33 @@ CREATE TABLE lakemill.failures (
 );
 COMMENT ON TABLE lakemill.failures IS 'Scheduled refreshes that failed in a row; gone with the next success, and when the table is resumed.';
 
+CREATE TABLE lakemill.points (
+  dynamic_id bigint PRIMARY KEY REFERENCES lakemill.dynamic_tables ON DELETE CASCADE,
+  component  bigint NOT NULL,                         -- the least dynamic_id of those that the point is of
+  version_id bigint NOT NULL REFERENCES lakemill.versions ON DELETE CASCADE,
+  b          bigint NOT NULL,
+  b_time     timestamptz NOT NULL,                    -- when b was committed
+  t          timestamptz,                             -- NULL: nothing in it depends on the clock
+  kept_at    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE lakemill.points IS 'The newest consistent point of each component of the graph: the version of each table that is right for one b.';
+CREATE INDEX points_component ON lakemill.points (component);
+CREATE INDEX points_version ON lakemill.points (version_id);
+
+CREATE VIEW lakemill.dynamic_table_points AS
+SELECT d.schema_name, d.table_name, p.component AS point, p.b AS data_snapshot, p.b_time AS data_time, p.t AS clock_time,
+       v.commit_snapshot, p.kept_at
+FROM lakemill.points p JOIN lakemill.dynamic_tables d USING (dynamic_id) JOIN lakemill.versions v USING (version_id);
+COMMENT ON VIEW lakemill.dynamic_table_points IS 'The newest consistent point of each component of the graph, kept readable: where to read each dynamic table. Base tables are read at data_snapshot.';
+COMMENT ON COLUMN lakemill.dynamic_table_points.schema_name IS 'Schema of the dynamic table.';
+COMMENT ON COLUMN lakemill.dynamic_table_points.table_name IS 'Name of the dynamic table.';
+COMMENT ON COLUMN lakemill.dynamic_table_points.point IS 'The same number for all tables of one point.';
+COMMENT ON COLUMN lakemill.dynamic_table_points.data_snapshot IS 'The snapshot that all tables of the point are right for.';
+COMMENT ON COLUMN lakemill.dynamic_table_points.data_time IS 'When that snapshot was committed.';
+COMMENT ON COLUMN lakemill.dynamic_table_points.clock_time IS 'What now() was in their queries; NULL where it does not matter.';
+COMMENT ON COLUMN lakemill.dynamic_table_points.commit_snapshot IS 'The snapshot at which the table is to be read.';
+COMMENT ON COLUMN lakemill.dynamic_table_points.kept_at IS 'When the point came here.';
+
 -- every commit wakes the scheduler: ours, and those of stock DuckDB
 CREATE FUNCTION lakemill.tell_commit() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -58,10 +58,10 @@ ORDER BY t.table_id, t.begin_snapshot DESC, s.begin_snapshot DESC;
 SELECT max(snapshot_id) FROM ducklake_snapshot;
 
 -- name: commits
--- the commits after a snapshot, and what each says that it did, oldest first
+-- the commits after a snapshot, up to another (NULL: all), and what each says that it did, oldest first
 SELECT p.snapshot_id, p.snapshot_time, c.changes_made
-FROM ducklake_snapshot p LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id)
-WHERE p.snapshot_id > %(after)s ORDER BY p.snapshot_id;
+FROM {catalog}.ducklake_snapshot p LEFT JOIN {catalog}.ducklake_snapshot_changes c USING (snapshot_id)
+WHERE p.snapshot_id > %(after)s AND (%(until)s::bigint IS NULL OR p.snapshot_id <= %(until)s) ORDER BY p.snapshot_id;
 
 -- name: inlining
 -- tables that have a place for rows or deletes in the catalog itself, whether it holds any or not

@@ -59,8 +59,17 @@ ON CONFLICT (holder, table_id) DO UPDATE SET snapshot_id = excluded.snapshot_id,
 DELETE FROM lakemill.positions WHERE holder = %(holder)s AND (%(table)s::bigint IS NULL OR table_id = %(table)s);
 
 -- name: positions
--- every position that was recorded at or after a time (NULL: ever)
-SELECT holder, table_id, snapshot_id, recorded_at FROM lakemill.positions
+-- every position that was recorded at or after a time (NULL: ever). A kept point has some, too: on its dynamic tables where
+-- they are read for it, on the base tables at its b
+SELECT holder, table_id, snapshot_id, recorded_at FROM (
+  SELECT holder, table_id, snapshot_id, recorded_at FROM lakemill.positions
+  UNION ALL
+  SELECT 'point:' || k.component, v.table_id, v.commit_snapshot, k.kept_at
+  FROM lakemill.points k JOIN lakemill.versions v USING (version_id)
+  UNION
+  SELECT 'point:' || k.component, s.table_id, k.b, k.kept_at
+  FROM lakemill.points k JOIN lakemill.versions v USING (version_id)
+  JOIN lakemill.sources s ON s.dynamic_id = v.dynamic_id AND s.version = v.definition_version AND s.kind = 'TABLE') p
 WHERE %(since)s::timestamptz IS NULL OR recorded_at >= %(since)s ORDER BY snapshot_id, holder, table_id;
 
 -- name: condemn

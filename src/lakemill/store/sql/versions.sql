@@ -95,15 +95,15 @@ WHERE dynamic_id = %(dynamic_id)s AND version_id >= coalesce(
   (SELECT max(version_id) FROM lakemill.versions WHERE dynamic_id = %(dynamic_id)s AND added_at < %(since)s), 0)
 ORDER BY version_id;
 
--- name: frontier
--- the current version
-SELECT v.version_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.table_id, v.t, v.b_time
-FROM lakemill.frontiers f JOIN lakemill.versions v USING (version_id) WHERE f.dynamic_id = %(dynamic_id)s;
+-- name: frontiers
+-- the current versions of these tables
+SELECT f.dynamic_id, v.version_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.table_id, v.t, v.b_time
+FROM lakemill.frontiers f JOIN lakemill.versions v USING (version_id) WHERE f.dynamic_id = ANY(%(dynamic_ids)s::bigint[]);
 
 -- name: frontier_sources
--- what it read, and the states that it left
-SELECT state IS NOT NULL, table_id, columns_version, commit_snapshot, row_count FROM lakemill.frontier_sources
-WHERE dynamic_id = %(dynamic_id)s ORDER BY state, table_id;
+-- what they read, and the states that they left
+SELECT dynamic_id, state IS NOT NULL, table_id, columns_version, commit_snapshot, row_count FROM lakemill.frontier_sources
+WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[]) ORDER BY dynamic_id, state, table_id;
 
 -- name: forget_versions
 -- versions whose commit nobody can read any more; the current ones stay

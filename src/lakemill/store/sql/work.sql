@@ -118,38 +118,61 @@ SET expected = CASE WHEN expected = '0' THEN %(took)s::interval ELSE expected * 
 WHERE dynamic_id = %(dynamic_id)s;
 
 -- name: standings
--- all that the scheduler needs to know of every dynamic table, in one query
-SELECT d.dynamic_id, d.schema_name, d.table_name, d.state IN ('ACTIVE', 'PENDING_INIT') AND n.scheduler,
+-- all that the scheduler needs to know of every dynamic table: one query, so that it is of one moment, whose newest snapshot
+-- every row names. A lake without dynamic tables has one row, of none
+WITH head AS (
+  SELECT snapshot_id, snapshot_time FROM {catalog}.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1),
+reads AS (
+  SELECT s.* FROM lakemill.dynamic_tables d
+  JOIN lakemill.sources s ON s.dynamic_id = d.dynamic_id AND s.version = d.definition_version),
+read AS (  -- by table: its base tables, the names of all that it reads, the current b_lo of suppliers that it did not read
+  SELECT s.dynamic_id, array_agg(s.table_id) FILTER (WHERE s.kind = 'TABLE') AS bases,
+         array_agg(coalesce(u.schema_name, s.schema_name)) FILTER (WHERE s.kind <> 'VIEW') AS schemas,
+         array_agg(coalesce(u.table_name, s.table_name)) FILTER (WHERE s.kind <> 'VIEW') AS names,
+         max(w.b_lo) FILTER (WHERE r.commit_snapshot IS DISTINCT FROM w.commit_snapshot) AS moved
+  FROM reads s LEFT JOIN lakemill.dynamic_tables u ON u.dynamic_id = s.supplier_id
+  LEFT JOIN lakemill.frontiers g ON g.dynamic_id = s.supplier_id
+  LEFT JOIN lakemill.versions w ON w.version_id = g.version_id
+  LEFT JOIN lakemill.frontier_sources r ON r.dynamic_id = s.dynamic_id AND r.table_id = w.table_id AND r.state IS NULL
+  GROUP BY s.dynamic_id),
+renamed AS (  -- sources whose name is no longer that of the table or view that was read, and since when
+  SELECT s.dynamic_id, max(x.end_snapshot) AS since
+  FROM reads s JOIN LATERAL (
+    SELECT t.end_snapshot FROM {catalog}.ducklake_table t JOIN {catalog}.ducklake_schema p USING (schema_id)
+    WHERE s.kind = 'TABLE' AND t.table_id = s.table_id AND lower(t.table_name) = lower(s.table_name)
+      AND lower(p.schema_name) = lower(s.schema_name)
+    UNION ALL
+    SELECT w.end_snapshot FROM {catalog}.ducklake_view w WHERE s.kind = 'VIEW' AND w.view_id = s.table_id) x ON true
+  WHERE s.kind <> 'DYNAMIC'
+  GROUP BY s.dynamic_id, s.position HAVING bool_and(x.end_snapshot IS NOT NULL)),
+replaced AS (SELECT dynamic_id, min(since) AS since FROM renamed GROUP BY dynamic_id),
+suppliers AS (SELECT DISTINCT supplier_id FROM reads WHERE supplier_id IS NOT NULL)
+SELECT h.snapshot_id, h.snapshot_time,
+       d.dynamic_id, d.schema_name, d.table_name, d.state IN ('ACTIVE', 'PENDING_INIT') AND n.scheduler,
        n.target_lag, n.priority, n.clocked, d.round_at, d.expected,
        v.version_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.table_id, v.t,
        d.definition_version,
        EXISTS (SELECT FROM lakemill.work w WHERE w.kind = 'refresh' AND w.dynamic_id = d.dynamic_id),
        f.count, f.failed_at, f.b, f.retry,
-       s.bases, s.schemas, s.names, s.moved, d.stale_since IS NOT NULL
-FROM lakemill.dynamic_tables d
-JOIN lakemill.definitions n ON n.dynamic_id = d.dynamic_id AND n.version = d.definition_version
+       s.bases, s.schemas, s.names, s.moved, d.stale_since IS NOT NULL,
+       g.since, EXISTS (SELECT FROM {catalog}.ducklake_snapshot p WHERE p.snapshot_id = v.commit_snapshot), e.numbers, e.times
+FROM head h
+LEFT JOIN (lakemill.dynamic_tables d
+           JOIN lakemill.definitions n ON n.dynamic_id = d.dynamic_id AND n.version = d.definition_version) ON true
 LEFT JOIN lakemill.frontiers r ON r.dynamic_id = d.dynamic_id
 LEFT JOIN lakemill.versions v ON v.version_id = r.version_id
 LEFT JOIN lakemill.failures f ON f.dynamic_id = d.dynamic_id
-LEFT JOIN (
-  SELECT s.dynamic_id, s.version, array_agg(s.table_id) FILTER (WHERE s.kind = 'TABLE') AS bases,
-         array_agg(coalesce(u.schema_name, s.schema_name)) FILTER (WHERE s.kind <> 'VIEW') AS schemas,
-         array_agg(coalesce(u.table_name, s.table_name)) FILTER (WHERE s.kind <> 'VIEW') AS names,
-         max(w.b_lo) FILTER (WHERE r.commit_snapshot IS DISTINCT FROM w.commit_snapshot) AS moved
-  FROM lakemill.sources s LEFT JOIN lakemill.dynamic_tables u ON u.dynamic_id = s.supplier_id
-  LEFT JOIN lakemill.frontiers g ON g.dynamic_id = s.supplier_id
-  LEFT JOIN lakemill.versions w ON w.version_id = g.version_id
-  LEFT JOIN lakemill.frontier_sources r ON r.dynamic_id = s.dynamic_id AND r.table_id = w.table_id AND r.state IS NULL
-  GROUP BY s.dynamic_id, s.version) s ON s.dynamic_id = d.dynamic_id AND s.version = d.definition_version;
-
--- name: supplier_versions
--- the last versions of those that others read, oldest first; those whose commit was expired can't be read
-SELECT v.dynamic_id, v.commit_snapshot, v.b_lo, v.b_hi, v.definition_version, v.table_id, v.t
-FROM (SELECT DISTINCT supplier_id FROM lakemill.sources WHERE supplier_id IS NOT NULL) u
-CROSS JOIN LATERAL (
-  SELECT * FROM lakemill.versions x WHERE x.dynamic_id = u.supplier_id ORDER BY x.version_id DESC LIMIT %(most)s) v
-WHERE EXISTS (SELECT FROM {catalog}.ducklake_snapshot p WHERE p.snapshot_id = v.commit_snapshot)
-ORDER BY v.dynamic_id, v.version_id;
+LEFT JOIN read s ON s.dynamic_id = d.dynamic_id
+LEFT JOIN replaced g ON g.dynamic_id = d.dynamic_id
+LEFT JOIN suppliers u ON u.supplier_id = d.dynamic_id
+LEFT JOIN LATERAL (  -- earlier versions of those that others read; one whose commit was expired can't be read
+  SELECT array_agg(ARRAY[x.commit_snapshot, x.b_lo, x.b_hi, x.definition_version, x.table_id]) AS numbers,
+         array_agg(x.t) AS times
+  FROM (SELECT * FROM lakemill.versions o
+        WHERE o.dynamic_id = u.supplier_id AND o.version_id < v.version_id
+        ORDER BY o.version_id DESC LIMIT %(most)s) x
+  WHERE x.definition_version = v.definition_version
+    AND EXISTS (SELECT FROM {catalog}.ducklake_snapshot q WHERE q.snapshot_id = x.commit_snapshot)) e ON true;
 
 -- name: kept
 -- those that were not expired
@@ -160,22 +183,3 @@ SELECT snapshot_id FROM {catalog}.ducklake_snapshot WHERE snapshot_id = ANY(%(sn
 SELECT w.snapshot, (SELECT p.snapshot_time FROM {catalog}.ducklake_snapshot p WHERE p.snapshot_id >= w.snapshot
                     ORDER BY p.snapshot_id LIMIT 1)
 FROM unnest(%(snapshots)s::bigint[]) AS w (snapshot);
-
--- name: unreadable
--- tables whose commit somebody expired
-SELECT f.dynamic_id FROM lakemill.frontiers f JOIN lakemill.versions v USING (version_id)
-WHERE NOT EXISTS (SELECT FROM {catalog}.ducklake_snapshot p WHERE p.snapshot_id = v.commit_snapshot);
-
--- name: replaced
--- sources whose name is no longer that of the table or view that was read, and since when
-SELECT s.dynamic_id, max(x.end_snapshot)
-FROM lakemill.dynamic_tables d
-JOIN lakemill.sources s ON s.dynamic_id = d.dynamic_id AND s.version = d.definition_version AND s.kind <> 'DYNAMIC'
-JOIN LATERAL (
-  SELECT t.end_snapshot FROM {catalog}.ducklake_table t JOIN {catalog}.ducklake_schema p USING (schema_id)
-  WHERE s.kind = 'TABLE' AND t.table_id = s.table_id AND lower(t.table_name) = lower(s.table_name)
-    AND lower(p.schema_name) = lower(s.schema_name)
-  UNION ALL
-  SELECT w.end_snapshot FROM {catalog}.ducklake_view w WHERE s.kind = 'VIEW' AND w.view_id = s.table_id) x ON true
-GROUP BY s.dynamic_id, s.position
-HAVING bool_and(x.end_snapshot IS NOT NULL);
