@@ -7,7 +7,7 @@ needs Spark, so it is refused where no worker is in the process; all else goes a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
 from pydantic import AwareDatetime, BaseModel, Field
@@ -18,7 +18,7 @@ from lakemill.api.problems import documented
 from lakemill.core.names import QualifiedName, parse_name
 from lakemill.core.rights import Action
 from lakemill.errors import BadArgument
-from lakemill.runtime import upkeep
+from lakemill.runtime import facts, tending, upkeep
 from lakemill.runtime.open import Lake
 from lakemill.runtime.upkeep import UpkeepReport
 from lakemill.values import Duration
@@ -61,6 +61,15 @@ class UpkeepModel(BaseModel):
 Job = Annotated[JobBody, Body(default_factory=JobBody)]
 OfTables = Annotated[TablesBody, Body(default_factory=TablesBody)]
 _RESPONSES = documented(404, 409, 410)
+
+
+@router.get("", name="get_upkeep", responses=documented(404))
+def get_upkeep(caller: Who, table: Text | None = None) -> Any:
+    """What the service would compact, by which policy, why not the rest, and how it went the last time."""
+    named = [] if table is None else [parse_name(table)]
+    caller.require(Action.TEND, *named)
+    with caller.lake() as lake:
+        return facts.upkeep_status(tending.status(lake, named[0] if named else None))
 
 
 @router.post("/compact", name="compact_tables", responses=_RESPONSES)

@@ -22,6 +22,7 @@ from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("listing")
 _CHANGES = INSERTS | DELETES | SHAPES
+_AT_ONCE = 200  # places of inlined rows that one statement looks into
 
 # a label of the catalog → a word for people
 _WORDS = {
@@ -143,12 +144,39 @@ def list_inlining(conn: psycopg.Connection[Any], schema: str) -> list[QualifiedN
         return [QualifiedName(*row) for row in conn.execute(QUERIES["inlining"].compose()).fetchall()]
 
 
-def list_crowds(conn: psycopg.Connection[Any], schema: str, small: int) -> list[Crowd]:
-    """The files of every table, hidden states included; ``small``: below how many bytes a file is."""
+def list_inlined(conn: psycopg.Connection[Any], schema: str) -> list[QualifiedName]:
+    """The tables that have rows or deletes in the catalog."""
     with conn.transaction():
         _search(conn, schema)
-        rows = conn.execute(QUERIES["crowds"].compose(), {"small": small}).fetchall()
-    return [Crowd(f"{quote(schema_name)}.{quote(name)}", *counts) for schema_name, name, *counts in rows]
+        places = conn.execute(QUERIES["inlined_places"].compose()).fetchall()
+        found: set[int] = set()
+        for start in range(0, len(places), _AT_ONCE):
+            asked = [
+                QUERIES["live_inlined_rows" if name != deletes else "inlined_deletes"].compose(
+                    {"number": sql.Literal(number), "table": sql.Identifier(name)}
+                )
+                for number, (_, _, names, deletes) in enumerate(places[start : start + _AT_ONCE], start)
+                for name in (*names, deletes)
+                if name is not None
+            ]
+            if asked:
+                found |= {row[0] for row in conn.execute(sql.SQL(" UNION ALL ").join(asked)).fetchall()}
+    return [QualifiedName(*places[number][:2]) for number in sorted(found)]
+
+
+def list_crowds(
+    conn: psycopg.Connection[Any], schema: str, target: int, small: int = 0, table: QualifiedName | None = None
+) -> list[Crowd]:
+    """The files of every table, or of one; hidden states included.
+
+    ``target``: what compaction aims at where the lake has no option of its own; ``small``: below how many bytes a file
+    is, 0: a quarter of that.
+    """
+    values = {"target": target, "small": small, "schema": table and table.schema, "table": table and table.name}
+    with conn.transaction():
+        _search(conn, schema)
+        rows = conn.execute(QUERIES["crowds"].compose(), values).fetchall()
+    return [Crowd(f"{quote(schema_name)}.{quote(name)}", *facts) for schema_name, name, *facts in rows]
 
 
 def _named(changes: Sequence[Change], names: dict[int, QualifiedName]) -> tuple[QualifiedName, ...]:

@@ -16,6 +16,7 @@ from lakemill.core.compact import CompactPlan, Group
 from lakemill.core.expiry import ExpirePlan
 from lakemill.core.lag import lag
 from lakemill.core.names import parse_name, quote
+from lakemill.core.tending import Policies, Policy
 from lakemill.errors import (
     ForeignLock,
     LakemillError,
@@ -32,6 +33,7 @@ from lakemill.lake.target import WriteTarget, read_target
 from lakemill.runtime import write
 from lakemill.runtime.open import Lake
 from lakemill.runtime.standings import Look, Looks, raise_idle
+from lakemill.settings import Settings
 from lakemill.spark.compact import write_merged
 from lakemill.store import claims, definitions, pins
 
@@ -63,6 +65,13 @@ class UpkeepReport:
     bytes_removed: int | None = 0
     """None where nobody knows: the catalog forgets the size of a file before cleanup removes it."""
     files_scheduled: int = 0
+    conflicts: int = 0
+    """Publishes that others came before."""
+
+
+def policies_of(settings: Settings) -> Policies:
+    """What the settings say of the lake, its schemas and its tables."""
+    return Policies(Policy(**settings.upkeep.of_lake()), settings.upkeep.given())
 
 
 def flush(lake: Lake, table: str | None = None, *, dry_run: bool = False) -> UpkeepReport:
@@ -121,20 +130,22 @@ def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
         found = catalog.table(named.schema, named.name, catalog.head().id)
         target = read_target(lake.conn, found)
         own = catalog.options(found).get("target_file_size")
-    size = int(own) if own else lake.settings.upkeep.target_file_size
-    plan = plan_compact(lake.front, lake.duck, named.schema, named.name, size)
+    policy = policies_of(lake.settings).of(named)
+    size = int(own) if own else policy.target_file_size
+    plan = plan_compact(lake.front, lake.duck, named.schema, named.name, size, policy.deleted_share)
     kept = [Item(skipped.path, skipped.reason) for skipped in plan.skipped]
     if dry_run:
         told = (*map(_told, plan.groups), *(_told(group, " by stock DuckDB") for group in plan.by_stock))
         return UpkeepReport("compact", True, told, tuple(kept))
     done: list[Item] = []
     snapshots: list[int] = []
-    removed = 0
+    removed = conflicts = 0
     for batch in _batches(plan.groups, size):
         try:
             snapshots.append(_merge(lake, plan, batch, target))
         except PublishConflict as error:
             kept += [Item(_told(group).what, error.message) for group in batch]
+            conflicts += 1
         else:
             done += [_told(group) for group in batch]
             removed += sum(len(group.sources) for group in batch)
@@ -144,7 +155,15 @@ def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
         snapshots += [after] if (after := lake.snapshot().id) != before else []
         done += [_told(group, " by stock DuckDB") for group in plan.by_stock]
         removed += sum(len(group.sources) for group in plan.by_stock)
-    return UpkeepReport("compact", False, tuple(done), tuple(kept), tuple(snapshots), files_scheduled=removed)
+    return UpkeepReport(
+        "compact",
+        False,
+        tuple(done),
+        tuple(kept),
+        tuple(snapshots),
+        files_scheduled=removed,
+        conflicts=conflicts,
+    )
 
 
 def _merge(lake: Lake, plan: CompactPlan, groups: Sequence[Group], target: WriteTarget) -> int:
