@@ -70,6 +70,10 @@ class UpkeepSettings(Group):
     window: Window = Field(
         "", description="Only within these hours of a day (UTC), such as `01:00-05:00`; empty: at any time."
     )
+    patience: Duration = Field(
+        timedelta(minutes=5),
+        description="Upkeep waits for refreshes that are due, but no longer than this: then one job goes before them.",
+    )
     small_files: SmallFiles = Field(16, description="A table with so many small files is compacted.")
     small_size: SmallSize = Field(
         0, description="A file below this is small; 0: below a quarter of the size that compaction aims at."

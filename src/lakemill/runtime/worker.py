@@ -247,7 +247,8 @@ class Worker:
         with self._taking:
             if self._pause.is_set():
                 return None
-            found = work.take(lake.conn, self.name, self.kinds, self._settings.service.claim_expiry)
+            expiry, patience = self._settings.service.claim_expiry, self._settings.upkeep.patience
+            found = work.take(lake.conn, self.name, self.kinds, expiry, patience)
             if found is not None:
                 self._doing[number] = Doing(found, spark)
             return self._doing.get(number)
