@@ -54,7 +54,10 @@ Policies = Annotated[dict[str, PolicySettings], BeforeValidator(parse_policies)]
 
 
 class UpkeepSettings(Group):
-    retention: Duration = Field(timedelta(days=2), description="Snapshots younger than this are never expired.")
+    retention: Duration = Field(
+        timedelta(days=2),
+        description="Snapshots younger than this are never expired; nor those that show a table's past for which it says more.",
+    )
     orphan_age: Duration = Field(
         timedelta(days=1),
         description="A file that no snapshot knows is removed when it is older than this; longer than the longest job.",

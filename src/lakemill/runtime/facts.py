@@ -213,6 +213,7 @@ def upkeep_status(found: UpkeepStatus) -> dict[str, Any]:
                 "bytes": one.crowd.bytes,
                 "rows": one.crowd.rows,
                 "deleted_rows": one.crowd.deleted,
+                "retention": _seconds(one.retention),
                 "last": one.last and _tended(one.last),
                 "policy": _policy(one.policy),
             }

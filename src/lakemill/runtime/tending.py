@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakemill.core.names import QualifiedName, parse_name
@@ -58,6 +58,8 @@ class TableUpkeep:
     policy: Policy
     last: Tended | None
     verdict: Verdict
+    retention: timedelta
+    """For how long its past is kept, whoever says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +199,13 @@ def status(lake: Lake, table: QualifiedName | None = None, now: datetime | None 
 
 def _judged(lake: Lake, policies: Policies, now: datetime) -> list[TableUpkeep]:
     before = tended.tended(lake.conn)
+    own = {one.table_id: one.retention for one in upkeep.retained(lake)}
     found = []
     for crowd in _crowds(lake, policies):
         policy = policies.of(parse_name(crowd.table))
         last = before.get(("compact", crowd.table_id))
-        found.append(TableUpkeep(crowd, policy, last, judge(crowd, policy, last, now)))
+        retention = own.get(crowd.table_id, policies.lake.retention)
+        found.append(TableUpkeep(crowd, policy, last, judge(crowd, policy, last, now), retention))
     return found
 
 

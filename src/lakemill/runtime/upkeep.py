@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from lakemill.core.compact import CompactPlan, Group
-from lakemill.core.expiry import ExpirePlan
+from lakemill.core.expiry import ExpirePlan, Retained
 from lakemill.core.lag import lag
 from lakemill.core.names import parse_name, quote
 from lakemill.core.tending import Policies, Policy
@@ -35,7 +35,7 @@ from lakemill.runtime.open import Lake
 from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.settings import Settings
 from lakemill.spark.compact import write_merged
-from lakemill.store import claims, definitions, pins
+from lakemill.store import claims, definitions, ingest, pins
 
 PATIENCE = timedelta(hours=1)
 """However short the retention is, a dynamic table that lags less than this holds what it needs."""
@@ -221,7 +221,14 @@ def expire(
         if not dry_run:  # what nothing happened to holds only as much back as it must
             raise_idle(lake, look)
         late = _left_behind(lake, look)
-        plan = expiry.plan_expire(lake.front, retention, older_than=older_than, versions=versions, left_behind=late)
+        plan = expiry.plan_expire(
+            lake.front,
+            retention,
+            older_than=older_than,
+            versions=versions,
+            left_behind=late,
+            retained=retained(lake),
+        )
         kept = tuple(Item(f"snapshot {kept.snapshot}", kept.reason) for kept in plan.kept)
         if dry_run:
             return UpkeepReport("expire", True, _gone(lake, plan, plan.versions), kept, plan.versions)
@@ -233,6 +240,24 @@ def expire(
         else:
             done = _gone(lake, plan, expired.versions)
             return UpkeepReport("expire", False, done, kept, expired.versions, files_scheduled=expired.files_scheduled)
+
+
+def retained(lake: Lake) -> tuple[Retained, ...]:
+    """The tables whose past is kept for longer than ``upkeep.retention``: by a policy, or as they were declared.
+
+    The longer of the two holds. A shorter one than the lake's means nothing here: a snapshot is of all tables.
+    """
+    policies, most = policies_of(lake.settings), lake.settings.upkeep.retention
+    declared = {one.table_id: one.retention for one in ingest.tables(lake.conn, lake.settings.lake.catalog_schema)}
+    own = [one for one in (*declared.values(), *(policy.retention for policy in policies.named())) if one is not None]
+    if max(own, default=most) <= most:
+        return ()
+    found = []
+    for table_id, name, begin, end in expiry.every_table(lake.front):
+        time = max(policies.of(name).retention, declared.get(table_id) or most)
+        if time > most:
+            found.append(Retained(table_id, str(name), time, begin, end))
+    return tuple(found)
 
 
 def _ago(age: timedelta) -> datetime:

@@ -205,6 +205,22 @@ def absolve(conn: psycopg.Connection[Any], snapshots: Sequence[int]) -> None:
     conn.execute(QUERIES["absolve"].compose(), {"snapshots": list(snapshots)})
 
 
+def gone(where: Executor, tables: Iterable[int]) -> Mapping[int, list[range]]:
+    """By table that is kept for longer: the snapshots that were expired and had not changed it."""
+    found: dict[int, list[range]] = {}
+    for table_id, first, end in where.execute(QUERIES["gone"].compose(), {"tables": list(tables)}).fetchall():
+        found.setdefault(table_id, []).append(range(first, end))
+    return found
+
+
+def let_pass(where: Executor, unchanged: Mapping[int, Iterable[int]], catalog_schema: str) -> None:
+    """By table that is kept for longer: snapshots that go now, at which it had not changed; others are forgotten."""
+    where.execute(QUERIES["forget_retained"].compose(), {"tables": list(unchanged)})
+    for table_id, snapshots in unchanged.items():
+        values = {"table": table_id, "snapshots": list(snapshots)}
+        where.execute(QUERIES["let_pass"].compose(_in(catalog_schema)), values)
+
+
 # ---------------------------------------------------------------- the lock
 def lock_usable(where: Executor, snapshot: int, catalog_schema: str) -> None:
     """Until the transaction ends nobody condemns anything; refused where this snapshot is gone, or about to go."""

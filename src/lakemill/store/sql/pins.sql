@@ -83,3 +83,18 @@ SELECT pg_try_advisory_lock(%(key)s);
 -- name: end_turn
 -- the next one may
 SELECT pg_advisory_unlock(%(key)s);
+
+-- name: gone
+-- snapshots that were expired and had not changed a table, as ranges
+SELECT r.table_id, lower(g), upper(g) FROM lakemill.retained r, unnest(r.gone) g WHERE r.table_id = ANY(%(tables)s::bigint[]);
+
+-- name: let_pass
+-- these go, and had not changed the table; what is older than all that is left need not be known
+INSERT INTO lakemill.retained AS r (table_id, gone)
+SELECT %(table)s, coalesce(range_agg(int8range(s, s + 1)), '{{}}') FROM unnest(%(snapshots)s::bigint[]) AS s
+ON CONFLICT (table_id) DO UPDATE SET gone = (r.gone + excluded.gone) * int8multirange(int8range(
+  (SELECT min(snapshot_id) FROM {catalog}.ducklake_snapshot), NULL));
+
+-- name: forget_retained
+-- tables that have no retention of their own any more
+DELETE FROM lakemill.retained WHERE table_id <> ALL(%(tables)s::bigint[]);

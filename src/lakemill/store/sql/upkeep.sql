@@ -12,6 +12,18 @@ SELECT set_config('search_path', quote_ident(%(search_path)s::text), true);
 -- every snapshot that can be read
 SELECT snapshot_id, snapshot_time, schema_version, next_file_id FROM ducklake_snapshot ORDER BY snapshot_id;
 
+-- name: labels
+-- what every snapshot that can be read says it did
+SELECT p.snapshot_id, c.changes_made FROM ducklake_snapshot p LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id);
+
+-- name: every_table
+-- every table that some snapshot shows, by its newest name; when it came, and when it was dropped
+SELECT DISTINCT ON (t.table_id) t.table_id, s.schema_name, t.table_name,
+       min(t.begin_snapshot) OVER same, CASE WHEN bool_or(t.end_snapshot IS NULL) OVER same THEN NULL ELSE max(t.end_snapshot) OVER same END
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WINDOW same AS (PARTITION BY t.table_id)
+ORDER BY t.table_id, t.begin_snapshot DESC, s.begin_snapshot DESC;
+
 -- name: tables_with_later_deletes
 -- tables whose delete files at a snapshot were written after it: their stamps and the commits' labels decide
 SELECT DISTINCT table_id FROM ducklake_delete_file
