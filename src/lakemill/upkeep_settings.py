@@ -56,7 +56,7 @@ Policies = Annotated[dict[str, PolicySettings], BeforeValidator(parse_policies)]
 class UpkeepSettings(Group):
     retention: Duration = Field(
         timedelta(days=2),
-        description="Snapshots younger than this are never expired; nor those that show a table's past for which it says more.",
+        description="Snapshots younger than this are never expired; nor those that a table with a longer one needs.",
     )
     orphan_age: Duration = Field(
         timedelta(days=1),
