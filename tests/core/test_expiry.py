@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemill.core.expiry import Retained, changed_at, evidence_for, held_for, plan_expiry
+from lakemill.core.expiry import Retained, changed_at, evidence_for, gaps, held_for, plan_expiry
 from lakemill.core.scan import Snapshot
 from lakemill.core.timing import Labels, WrittenBy, deleted_up_to
 from lakemill.errors import BadArgument
@@ -119,7 +119,7 @@ def test_every_moment_of_the_retention_can_be_read_however_often_it_is_expired()
             kept.append(Snapshot(hour, now, 0, 0))
             truth[hour] = content
             if rng.random() < 0.3:
-                found = changed_at(kept, changes & {one.id for one in kept}, gone)
+                found = changed_at(gaps(kept), changes & {one.id for one in kept}, gone)
                 held = held_for(Retained(1, "t", retention, 0), kept, found, now)
                 going = {one.id for one in kept if one.time < now - lake} - set(held) - {kept[-1].id}
                 gone = _ranges({*(i for known in gone for i in known), *(going - found)})
@@ -142,6 +142,8 @@ def _ranges(ids):
 
 def test_what_somebody_else_expired_may_have_changed_it():
     snapshots = [one for one in at(9, 8, 7, 6, 5, 4) if one.id in (0, 3, 5)]
-    assert changed_at(snapshots, {5}, []) == {3, 5}
-    assert changed_at(snapshots, set(), [range(1, 3)]) == {5}
-    assert changed_at(snapshots, set(), [range(1, 2), range(2, 3), range(4, 5)]) == {3}, "ranges are as wide as can be"
+    assert changed_at(gaps(snapshots), {5}, []) == {3, 5}
+    assert changed_at(gaps(snapshots), set(), [range(1, 3)]) == {5}
+    assert changed_at(gaps(snapshots), set(), [range(1, 2), range(2, 3), range(4, 5)]) == {3}, (
+        "ranges are as wide as can be"
+    )

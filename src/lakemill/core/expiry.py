@@ -10,6 +10,7 @@ around it do, and without them a needed snapshot would fall into doubt. ``lake/e
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -64,17 +65,26 @@ class Retained:
         return f"the past of {self.name} is kept for {self.retention}"
 
 
-def changed_at(snapshots: Sequence[Snapshot], labelled: Collection[int], gone: Sequence[range]) -> frozenset[int]:
-    """Those of all snapshots at which a table is not what it was at the one before.
+def gaps(snapshots: Sequence[Snapshot]) -> list[tuple[range, int]]:
+    """Where snapshots are missing, and the first after each."""
+    found = ((range(before.id + 1, after.id), after.id) for before, after in pairwise(snapshots))
+    return [(missing, after) for missing, after in found if missing]
 
-    ``labelled``: those that say so, or don't say anything; ``gone``: what was expired and had not changed it. What else
-    is missing may have.
+
+def changed_at(
+    missing: Sequence[tuple[range, int]], labelled: Collection[int], gone: Sequence[range]
+) -> frozenset[int]:
+    """The snapshots at which a table is not what it was at the one before.
+
+    ``labelled``: those that say so, or don't say anything; ``gone``: what was expired and had not changed it, as ranges
+    as wide as can be, in order. What else is missing may have.
     """
+    starts = [known.start for known in gone]
     found = set(labelled)
-    for before, after in pairwise(snapshots):
-        missing = range(before.id + 1, after.id)
-        if missing and not any(missing.start >= known.start and missing.stop <= known.stop for known in gone):
-            found.add(after.id)
+    for gap, after in missing:
+        place = bisect_right(starts, gap.start)
+        if place == 0 or gap.stop > gone[place - 1].stop:
+            found.add(after)
     return frozenset(found)
 
 
@@ -84,14 +94,31 @@ def held_for(table: Retained, snapshots: Sequence[Snapshot], changed: Collection
     A reader of a moment gets the last snapshot before it: so each one counts until the next that is held. One in each
     length of the retention is held also where nothing changes, so that the oldest of them need not be held for ever.
     """
-    chain: list[Snapshot] = []
-    for snapshot in snapshots:
-        if snapshot.id < table.begin or (table.end is not None and snapshot.id > table.end):
-            continue
-        if not chain or snapshot.id in changed or snapshot.time - chain[-1].time >= table.retention:
-            chain.append(snapshot)
-    ends = [*(after.time for after in chain[1:]), chain[-1].time if table.end is not None and chain else now]
-    return [one.id for one, end in zip(chain, ends, strict=False) if now - end < table.retention]
+    first = bisect_left(snapshots, table.begin, key=_id)
+    last = len(snapshots) if table.end is None else bisect_right(snapshots, table.end, key=_id)
+    if first >= last:
+        return []
+    ids = sorted(one for one in changed if snapshots[first].id < one <= snapshots[last - 1].id)
+    chain = [snapshots[first]]
+    for at in (*(bisect_left(snapshots, one, key=_id) for one in ids), last):
+        while True:  # what lies before the next change
+            later = bisect_left(snapshots, chain[-1].time + table.retention, key=_time)
+            later = max(later, bisect_right(snapshots, chain[-1].id, key=_id))
+            if later >= at:
+                break
+            chain.append(snapshots[later])
+        if at < last:
+            chain.append(snapshots[at])
+    ends = [*(after.time for after in chain[1:]), now if table.end is None else chain[-1].time]
+    return [one.id for one, end in zip(chain, ends, strict=True) if now - end < table.retention]
+
+
+def _id(snapshot: Snapshot) -> int:
+    return snapshot.id
+
+
+def _time(snapshot: Snapshot) -> datetime:
+    return snapshot.time
 
 
 def plan_expiry(

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from lakemill.core.changes import DELETES, INSERTS, SHAPES, parse_changes
-from lakemill.core.expiry import ExpirePlan, Retained, changed_at, evidence_for, held_for, plan_expiry
+from lakemill.core.expiry import ExpirePlan, Retained, changed_at, evidence_for, gaps, held_for, plan_expiry
 from lakemill.core.names import QualifiedName
 from lakemill.core.scan import Snapshot
 from lakemill.errors import PublishConflict, SnapshotGone, UnknownSnapshot
@@ -116,8 +116,8 @@ def _changed(
         told = {change.table_id for change in parse_changes(text) if change.kind in _CHANGES}
         for table_id in labelled if text is None else labelled.keys() & told:
             labelled[table_id].add(snapshot_id)
-    gone = pins.gone(conn, labelled)
-    return {id_: changed_at(snapshots, found, gone.get(id_, ())) for id_, found in labelled.items()}
+    gone, missing = pins.gone(conn, labelled), gaps(snapshots)
+    return {id_: changed_at(missing, found, gone.get(id_, ())) for id_, found in labelled.items()}
 
 
 def expire(front: Lakefront, duck: Connection, plan: ExpirePlan) -> Expired:
@@ -157,7 +157,7 @@ def _chosen(front: Lakefront, plan: ExpirePlan, needed: pins.Needed) -> Sequence
                 gone -= _evidence(front, catalog, catalog.snapshot(snapshot_id))
     if plan.let_go and not frontiers.let_go(front.conn, plan.let_go):
         return ()
-    pins.let_pass(front.conn, {id_: gone - changed for id_, changed in plan.changed.items()}, front.schema)
+    pins.let_pass(front.conn, gone, {id_: gone & changed for id_, changed in plan.changed.items()}, front.schema)
     return sorted(gone)
 
 
