@@ -103,7 +103,7 @@ class Tending:
         named = self._policies.named()
         if not self._looked:
             self._looked = dict(tended.looked(lake.conn, [one.name for one in named], now))
-        late = [one for one in named if now - self._looked[one.name] >= one.interval]
+        late = [one for one in named if one.jobs and now - self._looked[one.name] >= one.interval]
         return [one.name for one in late if open_at(one.window, now)]
 
     def _of_lake(self, due: Sequence[str]) -> list[tuple[str, str]]:

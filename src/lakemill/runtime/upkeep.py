@@ -37,7 +37,7 @@ from lakemill.settings import Settings
 from lakemill.spark.compact import write_merged
 from lakemill.store import claims, definitions, ingest, pins
 
-PATIENCE = timedelta(hours=1)
+GRACE = timedelta(hours=1)
 """However short the retention is, a dynamic table that lags less than this holds what it needs."""
 _TRIES = 5
 _BATCH_GROUPS = 64
@@ -272,7 +272,7 @@ def _left_behind(lake: Lake, look: Look) -> frozenset[str]:
 
     None that somebody is at work on.
     """
-    now, most = datetime.now(UTC), max(lake.settings.upkeep.retention, PATIENCE)
+    now, most = datetime.now(UTC), max(lake.settings.upkeep.retention, GRACE)
     held = {dynamic_id for dynamic_id, _ in claims.held(lake.conn)}
     late = (name for name, one in look.standings.items() if (behind := lag(one, now)) is not None and behind > most)
     return frozenset(pins.dynamic(look.known[name].id) for name in late if look.known[name].id not in held)
