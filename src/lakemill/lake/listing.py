@@ -7,6 +7,7 @@ Reads the catalog only, for the command line and later surfaces. Counting the vi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,6 +23,7 @@ from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("listing")
 _CHANGES = INSERTS | DELETES | SHAPES
+_TRIES = 3
 _AT_ONCE = 200  # places of inlined rows that one statement looks into
 
 # a label of the catalog → a word for people
@@ -146,21 +148,27 @@ def list_inlining(conn: psycopg.Connection[Any], schema: str) -> list[QualifiedN
 
 def list_inlined(conn: psycopg.Connection[Any], schema: str) -> list[QualifiedName]:
     """The tables that have rows or deletes in the catalog."""
-    with conn.transaction():
-        _search(conn, schema)
-        places = conn.execute(QUERIES["inlined_places"].compose()).fetchall()
-        found: set[int] = set()
-        for start in range(0, len(places), _AT_ONCE):
-            asked = [
-                QUERIES["live_inlined_rows" if name != deletes else "inlined_deletes"].compose(
-                    {"number": sql.Literal(number), "table": sql.Identifier(name)}
-                )
-                for number, (_, _, names, deletes) in enumerate(places[start : start + _AT_ONCE], start)
-                for name in (*names, deletes)
-                if name is not None
-            ]
-            if asked:
-                found |= {row[0] for row in conn.execute(sql.SQL(" UNION ALL ").join(asked)).fetchall()}
+    for _ in range(_TRIES):
+        with suppress(psycopg.errors.UndefinedTable), conn.transaction():  # a flush drops those that it has emptied
+            _search(conn, schema)
+            return _inlined(conn)
+    return []
+
+
+def _inlined(conn: psycopg.Connection[Any]) -> list[QualifiedName]:
+    places = conn.execute(QUERIES["inlined_places"].compose()).fetchall()
+    found: set[int] = set()
+    for start in range(0, len(places), _AT_ONCE):
+        asked = [
+            QUERIES["live_inlined_rows" if name != deletes else "inlined_deletes"].compose(
+                {"number": sql.Literal(number), "table": sql.Identifier(name)}
+            )
+            for number, (_, _, names, deletes) in enumerate(places[start : start + _AT_ONCE], start)
+            for name in (*names, deletes)
+            if name is not None
+        ]
+        if asked:
+            found |= {row[0] for row in conn.execute(sql.SQL(" UNION ALL ").join(asked)).fetchall()}
     return [QualifiedName(*places[number][:2]) for number in sorted(found)]
 
 

@@ -194,7 +194,9 @@ def status(lake: Lake, table: QualifiedName | None = None, now: datetime | None 
     found.sort(key=lambda one: (order.get(one.verdict.table, len(order)), one.crowd.table))
     before = tended.tended(lake.conn)
     jobs = {job: last for (job, table_id), last in before.items() if table_id == tended.LAKE}
-    return UpkeepStatus(tuple(found), policies.lake, jobs, tended.last_looks(lake.conn), nowhere)
+    names = {one.name for one in policies.named()}
+    looked = {name: at for name, at in tended.last_looks(lake.conn).items() if name in names}
+    return UpkeepStatus(tuple(found), policies.lake, jobs, looked, nowhere)
 
 
 def _judged(lake: Lake, policies: Policies, now: datetime) -> list[TableUpkeep]:
