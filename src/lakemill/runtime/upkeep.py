@@ -303,7 +303,7 @@ def orphans(lake: Lake, *, dry_run: bool = False) -> UpkeepReport:
     """Delete files below the data path that no snapshot ever got, when no job can still be about to publish them."""
     storage = storage_of(lake)
     plan = upkeep.plan_orphans(lake.conn, lake.settings.lake.catalog_schema, storage, lake.settings.upkeep.orphan_age)
-    removed = 0 if dry_run else upkeep.remove_orphans(storage, plan)
+    removed = 0 if dry_run else upkeep.remove_orphans(lake.conn, lake.settings.lake.catalog_schema, storage, plan)
     done = tuple(Item(file.path, file.reason) for file in plan.files)
     kept = tuple(Item(file.path, file.reason) for file in plan.kept)
     return UpkeepReport("orphans", dry_run, done, kept, files_removed=removed, bytes_removed=removed and plan.bytes)

@@ -39,14 +39,15 @@ SELECT data_file_id, CASE WHEN path_is_relative THEN %(root)s ELSE '' END || pat
 FROM ducklake_files_scheduled_for_deletion ORDER BY schedule_start, data_file_id;
 
 -- name: referenced
--- every file that a row of the catalog names, of dropped tables too
+-- every file that a row of the catalog names, of dropped tables too; or those of these names, wherever they lie
 SELECT DISTINCT CASE WHEN f.path_is_relative THEN coalesce(t.path, '') ELSE '' END || f.path
 FROM (SELECT table_id, path, path_is_relative FROM ducklake_data_file
       UNION ALL SELECT table_id, path, path_is_relative FROM ducklake_delete_file) f
 LEFT JOIN (SELECT DISTINCT t.table_id,
              CASE WHEN t.path_is_relative AND s.path_is_relative THEN %(root)s || s.path || t.path
                   WHEN t.path_is_relative THEN s.path || t.path ELSE t.path END AS path
-           FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)) t USING (table_id);
+           FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)) t USING (table_id)
+WHERE %(names)s::text[] IS NULL OR substring(f.path FROM '[^/]*$') = ANY(%(names)s::text[]);
 
 -- name: unschedule
 -- these are gone, or were never to go
