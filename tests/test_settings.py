@@ -238,12 +238,35 @@ def test_profiles_have_names(tmp_path: Path, text: str) -> None:
     }
 
 
-def test_windows_of_schemas_and_tables(tmp_path: Path) -> None:
-    write(tmp_path, "[upkeep.windows]\nsales = '22:00-02:00'\n'sales.orders' = 'never'\nmain.t = '01:00-05:00'\n")
-    windows = {"sales": "22:00-02:00", "sales.orders": "never", "main.t": "01:00-05:00"}
-    assert Settings.load(tmp_path).upkeep.windows == windows
-    with pytest.raises(BadSettings, match="'at night' of sales is no window"):
-        Settings.load(tmp_path, {"upkeep.windows": {"sales": "at night"}})
+def test_policies_of_schemas_and_tables(tmp_path: Path) -> None:
+    text = "[upkeep.policies.sales]\nwindow = '22:00-02:00'\n[upkeep.policies.'sales.orders']\nauto = ''\n"
+    write(tmp_path, text + "[upkeep.policies.main.t]\nretention = '30 days'\nsmall_size = '1MB'\n")
+    assert Settings.load(tmp_path).upkeep.given() == {
+        "sales": {"window": "22:00-02:00"},
+        "sales.orders": {"jobs": frozenset()},
+        "main.t": {"retention": timedelta(days=30), "small_size": 10**6},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[{}.sales]\nwindw = ''", "{}.sales.windw: no such setting; did you mean window?"),
+        ("[{}.sales]\nwindow = 'at night'", "{}.sales.window: 'at night' is no window"),
+        ("[{}.'sales.orders']\nretention = 'soon'", "{}.sales.orders.retention: not a duration"),
+        ("[{}.sales]\nauto = 'compact, expire'", "{}.sales.auto: expire is done for the whole lake"),
+        ("[{}.sales]\nauto = 'vacuum'", "{}.sales.auto: vacuum: not among"),
+        ("[{}.sales]\nsmall_files = 1", "{}.sales.small_files: "),
+        ("[{}.'a.b.c']\nwindow = ''", "{}: 'a.b.c' is no schema and no table"),
+        ("[{}]\nwindow = ''", "{}: 'window' is no schema and no table"),
+        ("[{0}.Sales]\nwindow = ''\n[{0}.sales]\nauto = ''", "{}: 'Sales' and 'sales' are the same name"),
+    ],
+)
+def test_wrong_policies_are_told_with_their_place(tmp_path: Path, text: str, message: str) -> None:
+    file = write(tmp_path, text.format("upkeep.policies"))
+    with pytest.raises(BadSettings) as wrong:
+        Settings.load(tmp_path)
+    assert f"{file}: {message.format('upkeep.policies')}" in str(wrong.value)
 
 
 def test_profiles_in_the_environment_are_json(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,19 +24,16 @@ from lakemill.errors import BadSettings
 from lakemill.ingest_settings import IngestSettings
 from lakemill.query_settings import QuerySettings
 from lakemill.service_settings import ServiceSettings
+from lakemill.upkeep_settings import PolicySettings, UpkeepSettings
 from lakemill.values import (
     FREE,
-    WINDOW,
     Conf,
     Duration,
     Group,
-    Jobs,
     Master,
     Place,
     Profiles,
-    Size,
     Timeout,
-    Windows,
     leaves,
 )
 
@@ -176,37 +173,6 @@ class PublishSettings(Group):
     retries: int = Field(100, ge=0, description="How often a commit that met another one is tried again.")
 
 
-class UpkeepSettings(Group):
-    retention: Duration = Field(timedelta(days=2), description="Snapshots younger than this are never expired.")
-    orphan_age: Duration = Field(
-        timedelta(days=1),
-        description="A file that no snapshot knows is removed when it is older than this; longer than the longest job.",
-    )
-    target_file_size: Size = Field(
-        512 * 10**6, description="Size that compaction aims at, where the lake has no option of its own."
-    )
-    auto: Jobs = Field(
-        "flush, compact, cleanup, orphans",
-        description="What the service does by itself, of flush, compact, expire, cleanup, orphans; empty: nothing.",
-    )
-    interval: Duration = Field(timedelta(hours=1), description="How often the service looks for such work.")
-    window: str = Field(
-        "",
-        pattern=f"^$|^{WINDOW}$",
-        description="Only within these hours of a day (UTC), such as `01:00-05:00`; empty: at any time.",
-    )
-    windows: Windows = Field(
-        {},
-        description="The same for compacting tables of a schema (`sales`), or one table (`sales.orders`); or `never`.",
-    )
-    small_files: int = Field(
-        16, ge=2, description="A table with so many files below a quarter of the target size is compacted."
-    )
-    deleted_share: float = Field(
-        0.2, gt=0, le=1, description="So is one of whose files this share of the rows is deleted."
-    )
-
-
 class TelemetrySettings(Group):
     otlp_endpoint: str = Field(
         "", pattern=r"^$|^https?://", description="OTLP/HTTP endpoint of traces: `http://127.0.0.1:4318`; empty: none."
@@ -291,8 +257,12 @@ class Settings(Group):
         except ValidationError as wrong:
             for error in wrong.errors(include_url=False, include_input=False):
                 path = tuple(str(part) for part in error["loc"])
-                place = next((given[path[:n]][1] for n in (len(path), 2) if path[:n] in given), ".".join(path))
-                mistakes.append(f"{place}: {error['msg'].removeprefix('Value error, ')}")
+                known = next((n for n in (len(path), 2) if path[:n] in given), 0)
+                place = ".".join(((given[path[:known]][1],) if known else ()) + path[known:])
+                message = error["msg"].removeprefix("Value error, ")
+                if error["type"] == "extra_forbidden":  # of a policy: all others were looked up
+                    message = "no such setting" + _near(path[-1], list(PolicySettings.model_fields))
+                mistakes.append(f"{place}: {message}")
         if not mistakes:
             return settings
         raise BadSettings(
@@ -374,5 +344,9 @@ def _unknown(path: tuple[str, ...]) -> str | None:
     if len(path) >= 2 and path[1] in known and (len(path) == 2 or path[:2] in FREE):
         return None
     every = [f"{g}.{key}" for g, model in groups.items() for key in getattr(model, "model_fields", {})]
-    near = difflib.get_close_matches(".".join(path), every, n=1, cutoff=0.6)
-    return "no such setting" + (f"; did you mean {near[0]}?" if near else "")
+    return "no such setting" + _near(".".join(path), every)
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {near[0]}?" if near else ""

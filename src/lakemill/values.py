@@ -26,9 +26,10 @@ _UNITS = {
 }
 _UNITS |= {"d": 86400, "day": 86400, "w": 604800, "week": 604800}
 _SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-FREE = (("spark", "conf"), ("spark", "profiles"), ("upkeep", "windows"))
+FREE = (("spark", "conf"), ("spark", "profiles"), ("upkeep", "policies"))
 """Settings with keys of their own: Spark's, or names of tables."""
 WINDOW = r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d"
+_SCOPE = re.compile(r'("([^"]|"")+"|[^".]+)(\.("([^"]|"")+"|[^".]+))?')
 _MASTER = re.compile(r"yarn|local(\[(\*|[1-9]\d*)( *, *\d+)?\]|-cluster\[[\d, ]+\])?|(spark|k8s)://.+")
 LAUNCH = (
     "spark.sql.cache.serializer",
@@ -168,14 +169,21 @@ def parse_jobs(value: object) -> object:
     return ", ".join(words)
 
 
-def parse_windows(value: object) -> object:
-    """``{"sales": "01:00-05:00", "sales.orders": "never"}``; TOML reads `sales.orders = …` as a table in a table."""
+def parse_policies(value: object) -> object:
+    """``{"sales": {"window": "01:00-05:00"}}``; TOML reads `sales.orders.window = …` as tables in tables."""
     if not isinstance(value, Mapping):
         return value
-    found = {".".join(path): str(window) for path, window in leaves(value)}
-    for name, window in found.items():
-        if not re.fullmatch(rf"never|{WINDOW}", window):
-            raise ValueError(f"'{window}' of {name} is no window; write it like '01:00-05:00', or 'never'")
+    found: dict[str, dict[str, object]] = {}
+    for path, leaf in leaves(value):
+        name, _, key = ".".join(path).rpartition(".")
+        if not _SCOPE.fullmatch(name):
+            wanted = 'write [upkeep.policies.sales] or [upkeep.policies."sales.orders"] and its settings below it'
+            raise ValueError(f"'{name or key}' is no schema and no table; {wanted}")
+        found.setdefault(name, {})[key] = leaf
+    spelled: dict[str, str] = {}
+    for name in found:
+        if (other := spelled.setdefault(name.lower(), name)) != name:
+            raise ValueError(f"'{other}' and '{name}' are the same name")
     return found
 
 
@@ -202,6 +210,5 @@ Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
 Conf = Annotated[dict[str, str], BeforeValidator(parse_conf)]
 Profiles = Annotated[dict[str, dict[str, str]], BeforeValidator(parse_profiles)]
 Jobs = Annotated[str, BeforeValidator(parse_jobs)]
-Windows = Annotated[dict[str, str], BeforeValidator(parse_windows)]
 Place = Annotated[str, AfterValidator(_place_of_data)]
 Master = Annotated[str, AfterValidator(_spark_master)]

@@ -49,6 +49,7 @@ ENDPOINTS: list[tuple[str, str, dict[str, Any], Action]] = [
     ("GET", "/v1/pins", {}, Action.PIN),
     ("POST", "/v1/pins", {"json": {"snapshot": 10**9}}, Action.PIN),
     ("DELETE", "/v1/pins/{id}", {}, Action.PIN),
+    ("GET", "/v1/upkeep", {"params": {"table": NOWHERE}}, Action.TEND),
     ("POST", "/v1/upkeep/compact", {"json": {"table": NOWHERE, "dry_run": True}}, Action.TEND),
     ("POST", "/v1/upkeep/flush", {"json": {"table": NOWHERE}}, Action.TEND),
     ("POST", "/v1/upkeep/expire", {"json": {"snapshots": [10**9]}}, Action.TEND),

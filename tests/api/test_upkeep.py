@@ -55,6 +55,17 @@ def test_merging_needs_spark_and_its_plan_does_not(api: Api, admin: str) -> None
     assert "lakemill serve" in found["remedy"]
 
 
+def test_what_is_due_and_why(api: Api, admin: str) -> None:
+    found = api.get("/v1/upkeep", admin).json()
+    assert found["policy"]["small_files"] == 16
+    shown = {one["table"]: one for one in found["tables"]}
+    assert shown["main.orders"]["policy"]["from"] == {}
+    assert not shown["main.orders"]["due"]
+    assert api.get("/v1/upkeep?table=orders", admin).json()["tables"] == [shown["main.orders"]]
+    problem(api.get("/v1/upkeep?table=nowhere", admin), 404, "UNKNOWN_TABLE")
+    problem(api.get("/v1/upkeep", api.key(Role.QUERY_READER)), 403, "FORBIDDEN")
+
+
 def test_what_is_wrong_is_told(api: Api, admin: str) -> None:
     problem(api.post("/v1/upkeep/compact", admin, json={"table": "nowhere", "dry_run": True}), 404, "UNKNOWN_TABLE")
     problem(api.post("/v1/upkeep/cleanup", admin, json={"table": "orders"}), 422, "BAD_REQUEST")

@@ -47,6 +47,26 @@ def test_odd_names(lakemill: Lakemill, make_lake: MakeLake) -> None:
     assert lakemill(lake, "upkeep", "compact", "--dry-run").code == 0
 
 
+def test_upkeep_by_policy(lakemill: Lakemill, lake: TestLake) -> None:
+    assert lakemill(lake, "upkeep", "status").out == "no tables\n"
+    lakemill(lake, "sql", "CREATE TABLE t (i INT); INSERT INTO t VALUES (1); CREATE TABLE u AS SELECT 2 AS i")
+    lakemill(lake, "sql", "INSERT INTO t VALUES (2)")
+    given = ("main.small_files=2", "main.u.auto=", "nix.window=01:00-02:00")
+    flag = [word for one in given for word in ("--set", f"upkeep.policies.{one}")]
+    found = lakemill(lake, *flag, "upkeep", "status", "--format", "json").json
+    assert [(one["table"], one["due"], one["policy"]["name"]) for one in found["tables"]] == [
+        ("main.t", True, "main"),
+        ("main.u", False, "main.u"),
+    ]
+    assert found["tables"][0]["why"] == "it has 2 small files"
+    assert found["tables"][1]["policy"]["from"] == {"small_files": "main", "auto": "main.u"}
+    assert (found["policy"]["small_files"], found["nowhere"]) == (16, ["nix"])
+    told = lakemill(lake, *flag, "upkeep", "status", "t")
+    assert "it has 2 small files" in told.out
+    assert "main.u" not in told.out
+    assert "no schema and no table nix" in told.err
+
+
 def test_a_table_that_spark_cannot_read_is_listed(
     lakemill: Lakemill, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,11 @@ def test_groups(why: str, sources: list[Source], groups: list[list[int]]) -> Non
     assert all(group.columns == COLUMNS[group.sources[0].version] and group.reason for group in found)
 
 
+@pytest.mark.parametrize(("share", "worth"), [(0.1, True), (0.2, True), (0.21, False), (1, False)])
+def test_a_policy_says_what_is_worth_dropping(share: float, worth: bool) -> None:
+    assert bool(group_sources([source(1, 80 * MB, dropped=20)], COLUMNS, TARGET, share)) is worth
+
+
 def test_a_group_begins_with_its_oldest_file() -> None:
     (group,) = group_sources([source(7), source(3)], COLUMNS, TARGET)
     assert (group.begin, group.rows, group.bytes) == (3, 200, 2 * MB)

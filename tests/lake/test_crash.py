@@ -104,7 +104,7 @@ def test_kill_9(desk: Desk, step: str, temporary: bool) -> None:
     plan = upkeep.plan_orphans(desk.conn, "public", storage, timedelta(0))
     left = {file.path for file in plan.files if file.path.startswith(desk.table().path)}
     assert len(left) == (0 if happened else 2)
-    upkeep.remove_orphans(storage, plan)
+    upkeep.remove_orphans(desk.conn, "public", storage, plan)
     on_disk = {str(path) for path in Path(desk.table().path).rglob("*.parquet")}
     assert on_disk >= known_paths(desk)
     assert ids(desk) == [-1, *(AFTER if happened else BEFORE)]

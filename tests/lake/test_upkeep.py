@@ -276,6 +276,23 @@ def test_a_path_that_another_row_names_is_released_and_stays(opened, lake):
     assert upkeep.plan_cleanup(opened.conn, "public", NO_TIME).empty
 
 
+def test_a_path_that_is_registered_again_after_the_plan_stays(opened, lake):
+    run = opened.duck.execute
+    run("CREATE TABLE t (id INT)")
+    path = f"{lake.data_path}main/t/given.parquet"
+    Path(path).parent.mkdir(parents=True)
+    run(f"COPY (SELECT 7 AS id) TO '{path}' (FORMAT parquet)")
+    run("CALL ducklake_add_data_files('lake', 't', ?)", [path])
+    run("DELETE FROM t")
+    opened.expire()
+    plan = upkeep.plan_cleanup(opened.conn, "public", NO_TIME)
+    assert path in [file.path for file in plan.files]
+    run("CALL ducklake_add_data_files('lake', 't', ?)", [path])
+    assert upkeep.clean(opened.conn, "public", opened.storage, plan) == len(plan.files) - 1
+    assert [row[1] for row in opened.rows()] == [7]
+    assert upkeep.plan_cleanup(opened.conn, "public", NO_TIME).empty
+
+
 # ---------------------------------------------------------------- orphans
 def test_orphans_are_old_unknown_and_of_our_kind(history, lake):
     known = history.files()
@@ -294,7 +311,7 @@ def test_orphans_are_old_unknown_and_of_our_kind(history, lake):
     plan = upkeep.plan_orphans(history.conn, "public", history.storage, LONG)
     assert {file.path for file in plan.files} == {str(old), str(rest)}
     assert {file.path for file in plan.kept} == {str(young), str(foreign)}
-    assert upkeep.remove_orphans(history.storage, plan) == 2
+    assert upkeep.remove_orphans(history.conn, "public", history.storage, plan) == 2
     assert not job.exists()
     assert history.files() == known | {str(young), str(foreign)}
 

@@ -24,7 +24,7 @@ from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.scan import Snapshot
 from lakemill.errors import ClaimLost, EngineLost, RefreshTimedOut, SnapshotGone, SqlFailed
 from lakemill.runtime import refresh as refreshing
-from lakemill.runtime import upkeep
+from lakemill.runtime import tending, upkeep
 from lakemill.runtime import worker as working
 from lakemill.runtime.asking import ask_for_refresh
 from lakemill.runtime.claiming import free_the_dead
@@ -139,8 +139,8 @@ def test_what_somebody_asked_for_is_remembered_as_that_and_counts_towards_nothin
 
 
 def test_a_table_is_compacted_within_its_own_window(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    windows = {"main.r": "00:00-12:00", "main.s": "never"}
-    flags = {**QUICK, "upkeep.auto": "compact", "upkeep.small_files": 2, "upkeep.windows": windows}
+    policies = {"main.r": {"window": "00:00-12:00"}, "main.s": {"auto": ""}}
+    flags = {**QUICK, "upkeep.auto": "compact", "upkeep.small_files": 2, "upkeep.policies": policies}
     done: list[str] = []
     monkeypatch.setattr(upkeep, "compact", lambda _, table: done.append(table) or UpkeepReport("compact", False, ()))
     with lakemill.open(make_lake(flags=flags).settings) as lake:
@@ -148,8 +148,10 @@ def test_a_table_is_compacted_within_its_own_window(make_lake: MakeLake, monkeyp
         lake.sql("CREATE TABLE other AS FROM s")
         for table in ("r", "s", "other"):
             lake.sql(f"INSERT INTO {table} FROM {table}")
-        service.now = service.now.replace(hour=13)
+        service.now = service.now.replace(hour=11)
         service.tick(0)
+        assert queued(service, Kind.UPKEEP) == [], "one interval after it was first heard of"
+        service.tick(2 * 3600)
         assert queued(service, Kind.UPKEEP) == [("compact main.other", None)]
         service.now = (service.now + timedelta(days=1)).replace(hour=11)
         service.tick(0)
@@ -160,7 +162,7 @@ def test_a_table_is_compacted_within_its_own_window(make_lake: MakeLake, monkeyp
             def now(cls, tz: Any = None) -> datetime:
                 return service.now.replace(hour=12)
 
-        monkeypatch.setattr(working, "datetime", Noon)
+        monkeypatch.setattr(tending, "datetime", Noon)
         with running(Worker(lake.settings, "w", 1, (Kind.UPKEEP,))):
             until(lambda: not queued(service, Kind.UPKEEP))
     assert done == ["main.other"], "the other one's window was over when its turn came"

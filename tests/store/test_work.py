@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from lakemill.core.tending import Outcome
 from lakemill.errors import Retry, SqlFailed
-from lakemill.store import claims, db, work
+from lakemill.store import claims, db, tended, work
 from lakemill.store.migrate import migrate
 from lakemill.store.work import Kind
 from tests.conftest import make_lakes
@@ -33,7 +34,7 @@ def migrated(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(autouse=True)
 def nothing_due(conn: db.Connection) -> None:
-    conn.execute("TRUNCATE lakemill.work, lakemill.workers")
+    conn.execute("TRUNCATE lakemill.work, lakemill.workers, lakemill.tended")
 
 
 def add(where: db.Executor, subject: str, **options: object) -> int:
@@ -88,6 +89,62 @@ def test_what_is_asked_for_while_it_is_done_is_done_again(where: db.Executor, ma
     work.done(where, "w", [again])
     assert work.take(where, "w", REFRESH, LONG) is not None
     assert later != again
+
+
+ALL = (Kind.REFRESH, Kind.UPKEEP)
+HOUR = timedelta(hours=1)
+
+
+def wait(where: db.Executor, minutes: int) -> None:
+    """As if time had passed since all that is known."""
+    ago = timedelta(minutes=minutes)
+    where.execute("UPDATE lakemill.work SET added_at = added_at - %s", (ago,))
+    where.execute("UPDATE lakemill.tended SET at = at - %s", (ago,))
+
+
+def course(where: db.Executor, minutes: int, patience: timedelta) -> list[str]:
+    """One slot, a piece of work a minute, and always a refresh that is due; what was done."""
+    done = []
+    for minute in range(minutes):
+        add(where, f"refresh {minute}", priority=minute % 3)
+        wait(where, 1)
+        found = work.take(where, "w", ALL, LONG, patience)
+        assert found is not None
+        done.append(found.subject)
+        work.done(where, "w", [found.id])
+        if found.kind is Kind.UPKEEP:
+            tended.remember(where, "compact", found.id, Outcome.DONE)
+    return done
+
+
+def test_upkeep_comes_last_and_is_not_starved(where: db.Executor) -> None:
+    """Nor does it starve the refreshes: of 15 jobs that wait, one is done in each time of patience."""
+    for number in range(15):
+        work.add(where, Kind.UPKEEP, f"compact {number}", "due", priority=-1_000_000)
+    add(where, "one more")
+    done = course(where, 40, timedelta(minutes=10))
+    tending = [(minute, subject) for minute, subject in enumerate(done) if subject.startswith("compact")]
+    assert [subject for _, subject in tending] == ["compact 0", "compact 1", "compact 2", "compact 3"], "in their order"
+    assert [minute for minute, _ in tending] == [9, 19, 29, 39]
+    assert sum(subject.startswith("refresh") or subject == "one more" for subject in done) == 36
+
+
+def test_one_job_of_upkeep_at_a_time_goes_before_refreshes(where: db.Executor) -> None:
+    for number in range(3):
+        work.add(where, Kind.UPKEEP, f"compact {number}", "due", priority=-1_000_000)
+    add(where, "a")
+    add(where, "b")
+    wait(where, 60)
+    add(where, "asked")
+    where.execute("UPDATE lakemill.work SET manual = true WHERE subject = 'asked'")
+    taken = [work.take(where, f"w{n}", ALL, LONG, HOUR) for n in range(6)]
+    assert [one and one.subject for one in taken] == ["asked", "compact 0", "a", "b", "compact 1", "compact 2"]
+
+
+def test_without_refreshes_upkeep_need_not_wait(where: db.Executor) -> None:
+    work.add(where, Kind.UPKEEP, "compact", "due", priority=-1_000_000)
+    assert work.take(where, "w", REFRESH, LONG) is None
+    assert work.take(where, "w", ALL, LONG, HOUR) is not None
 
 
 def test_what_comes_before_is_done_first(where: db.Executor) -> None:

@@ -22,6 +22,10 @@ from lakemill.store.ingest import IngestTable, Policy
 from lakemill.values import Duration
 
 router = APIRouter(prefix="/v1", tags=["tables"])
+PAST = (
+    "How long its past is kept: snapshots that show it as it was, where this is longer than `upkeep.retention`, and "
+    "dead letters that are settled. By default as the settings say of it, and 30 days for letters."
+)
 PolicyName = Literal["reject", "dead_letter", "drop_field", "evolve"]
 
 
@@ -44,7 +48,7 @@ class TableBody(Sent):
     partition_by: list[Text] = Field(default_factory=list, examples=[["month(ordered_at)"]])
     policy: PolicyName = "reject"
     dedupe: Duration = store.DEDUPE
-    retention: Duration | None = None
+    retention: Duration | None = Field(None, description=PAST)
 
 
 class TablePatch(Sent):
@@ -54,7 +58,7 @@ class TablePatch(Sent):
     key: list[Text] | None = None
     policy: PolicyName | None = None
     dedupe: Duration | None = None
-    retention: Duration | None = None
+    retention: Duration | None = Field(None, description=PAST)
 
     def alterations(self) -> list[Alteration]:
         renamed: list[Alteration] = [Rename(*pair) for pair in self.rename.items()]

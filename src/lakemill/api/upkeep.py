@@ -7,7 +7,8 @@ needs Spark, so it is refused where no worker is in the process; all else goes a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Body
 from pydantic import AwareDatetime, BaseModel, Field
@@ -18,7 +19,7 @@ from lakemill.api.problems import documented
 from lakemill.core.names import QualifiedName, parse_name
 from lakemill.core.rights import Action
 from lakemill.errors import BadArgument
-from lakemill.runtime import upkeep
+from lakemill.runtime import facts, tending, upkeep
 from lakemill.runtime.open import Lake
 from lakemill.runtime.upkeep import UpkeepReport
 from lakemill.values import Duration
@@ -58,9 +59,62 @@ class UpkeepModel(BaseModel):
     files_scheduled: int = Field(description="Files that are left to cleanup.")
 
 
+class PolicyModel(BaseModel):
+    name: str | None = Field(description="The schema or table that it is given for; null: the lake's own.")
+    auto: str
+    interval: float = Field(description="Seconds.")
+    window: str | None
+    small_files: int
+    small_size: int
+    small_age: float = Field(description="Seconds.")
+    deleted_share: float
+    target_file_size: int
+    retention: float = Field(description="Seconds.")
+    whence: dict[str, str] = Field(alias="from", description="Where each value comes from that is not the lake's.")
+
+
+class TendedModel(BaseModel):
+    at: datetime
+    outcome: Literal["done", "kept", "failed"]
+    reason: str
+    failures: int = Field(description="In a row.")
+
+
+class TableUpkeepModel(BaseModel):
+    table: str
+    due: bool
+    why: str = Field(description="Why it is to be compacted, or is not.")
+    gain: float | None = Field(description="Bytes that readers are saved, for each that is written again.")
+    small_files: int
+    small_bytes: int
+    bytes: int
+    rows: int
+    deleted_rows: int
+    retention: float = Field(description="For how many seconds its past is kept, whoever says so.")
+    last: TendedModel | None = Field(description="How it went the last time.")
+    policy: PolicyModel
+
+
+class UpkeepStatusModel(BaseModel):
+    tables: list[TableUpkeepModel] = Field(description="The most worthwhile first.")
+    policy: PolicyModel
+    jobs: dict[str, TendedModel] = Field(description="How the last jobs of the whole lake went.")
+    looked: dict[str, datetime] = Field(description="By policy: when the service last looked for work.")
+    nowhere: list[str] = Field(description="Policies of what the lake does not have.")
+
+
 Job = Annotated[JobBody, Body(default_factory=JobBody)]
 OfTables = Annotated[TablesBody, Body(default_factory=TablesBody)]
 _RESPONSES = documented(404, 409, 410)
+
+
+@router.get("", name="get_upkeep", responses=documented(404))
+def get_upkeep(caller: Who, table: Text | None = None) -> UpkeepStatusModel:
+    """What the service would compact, by which policy, why not the rest, and how it went the last time."""
+    named = [] if table is None else [parse_name(table)]
+    caller.require(Action.TEND, *named)
+    with caller.lake() as lake:
+        return UpkeepStatusModel(**facts.upkeep_status(tending.status(lake, named[0] if named else None)))
 
 
 @router.post("/compact", name="compact_tables", responses=_RESPONSES)

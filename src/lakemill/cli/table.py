@@ -26,7 +26,8 @@ DedupeOption = Annotated[
     str | None, typer.Option("--dedupe", metavar="TIME", help="How long idempotency keys are remembered.")
 ]
 RetentionOption = Annotated[
-    str | None, typer.Option("--retention", metavar="TIME", help="How long settled dead letters are kept.")
+    str | None,
+    typer.Option("--retention", metavar="TIME", help="How long its past is kept: old snapshots, settled dead letters."),
 ]
 
 

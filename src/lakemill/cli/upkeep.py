@@ -1,4 +1,4 @@
-"""`lakemill upkeep`: flush, compact, expire, cleanup, orphans; a dry run shows the plan that a run carries out."""
+"""`lakemill upkeep`: status, flush, compact, expire, cleanup, orphans; a dry run shows the plan that a run does."""
 
 from __future__ import annotations
 
@@ -120,8 +120,46 @@ def orphans(context: typer.Context, dry_run: DryRunOption = False, format_: Form
         _tell(output, upkeep.orphans(lake, dry_run=dry_run))
 
 
+def status(
+    context: typer.Context,
+    table: Annotated[str | None, typer.Argument(help="Only this table; all of them by default.")] = None,
+    format_: FormatOption = None,
+) -> None:
+    """Show what the service would compact, and why not the rest.
+
+    For every table: its files, the policy that it has, whether it is due by that, and how it went the last time.
+
+        lakemill upkeep status
+        lakemill upkeep status sales.orders --format json
+    """
+    from lakemill.core.names import parse_name
+    from lakemill.runtime import facts, tending
+
+    output = given(context).output(format_)
+    with given(context).lake() as lake:
+        found = tending.status(lake, None if table is None else parse_name(table))
+    if output.format is Format.JSON:
+        output.record(facts.upkeep_status(found))
+        return
+    rows = [
+        [
+            one.crowd.table,
+            "due" if one.verdict.due else "",
+            one.verdict.why,
+            one.policy.name or "the lake's",
+            one.crowd.small,
+            f"{one.crowd.share:.0%}",
+            one.last and f"{one.last.outcome} {one.last.at:%Y-%m-%d %H:%M}",
+        ]
+        for one in found.tables
+    ]
+    output.rows(["table", "due", "why", "policy", "small_files", "deleted", "last"], rows, empty="no tables")
+    for name in found.nowhere:
+        output.remark(f"upkeep.policies: the lake has no schema and no table {name}")
+
+
 commands = typer.Typer(help=taught(group), no_args_is_help=True, rich_markup_mode=None)
-for function in (flush, compact, expire, cleanup, orphans):
+for function in (status, flush, compact, expire, cleanup, orphans):
     commands.command(help=taught(function))(function)
 
 

@@ -23,7 +23,8 @@ UNSTAMPED = 0
 
 _SMALL_GROUP = 16 * 10**6
 _WORTH_ADDING = 0.1
-_WORTH_DROPPING = 0.25
+WORTH_DROPPING = 0.25
+"""The share of a group's rows that must be shown by no snapshot any more, where no policy says another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,10 @@ class _Bin:
 
 
 def group_sources(
-    sources: Iterable[Source], columns: Mapping[int, tuple[Column, ...]], target_size: int
+    sources: Iterable[Source],
+    columns: Mapping[int, tuple[Column, ...]],
+    target_size: int,
+    worth_dropping: float = WORTH_DROPPING,
 ) -> tuple[Group, ...]:
     """Files of one columns version and one partition, in the order of their writing, into groups of the target size.
 
@@ -197,7 +201,7 @@ def group_sources(
     groups = []
     for (version, _, _), members in sorted(kinds.items(), key=lambda kind: kind[1][0].file.id):
         for bin_ in _fill(sorted(members, key=lambda s: (s.file.begin, s.file.id)), target_size):
-            reason = _worth(bin_)
+            reason = _worth(bin_, worth_dropping)
             if reason is not None:
                 groups.append(Group(tuple(bin_.sources), columns[version], reason))
     return tuple(groups)
@@ -216,10 +220,10 @@ def _fill(sources: Sequence[Source], target_size: int) -> list[_Bin]:
     return bins
 
 
-def _worth(bin_: _Bin) -> str | None:
+def _worth(bin_: _Bin, worth_dropping: float) -> str | None:
     rows = sum(source.file.rows for source in bin_.sources)
     dropped = sum(source.droppable for source in bin_.sources)
-    if rows and dropped >= _WORTH_DROPPING * rows:
+    if rows and dropped >= worth_dropping * rows:
         return f"{dropped} of {rows} rows are shown by no snapshot any more"
     if len(bin_.sources) < 2:
         return None

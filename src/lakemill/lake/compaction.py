@@ -25,6 +25,7 @@ from lakemill.core.commit import (
     Purpose,
 )
 from lakemill.core.compact import (
+    WORTH_DROPPING,
     CompactPlan,
     Deleted,
     Group,
@@ -66,8 +67,10 @@ class MergedFile:
 
 
 # ---------------------------------------------------------------- planning
-def plan_compact(front: Lakefront, duck: Connection, schema: str, name: str, target_size: int) -> CompactPlan:
-    """What to merge of a table, as it is now."""
+def plan_compact(
+    front: Lakefront, duck: Connection, schema: str, name: str, target_size: int, worth_dropping: float = WORTH_DROPPING
+) -> CompactPlan:
+    """What to merge of a table, as it is now; ``worth_dropping``: a file is, when this share of its rows can go."""
     with reading(front.conn, front.schema) as catalog:
         head = catalog.head()
         table = catalog.table(schema, name, head.id)
@@ -96,12 +99,13 @@ def plan_compact(front: Lakefront, duck: Connection, schema: str, name: str, tar
         sort = _sort_order(front, table)
     by_stock: tuple[Group, ...] = ()
     if len(for_stock) > 1:
-        by_stock = group_sources((source for source, _ in for_stock), columns, target_size)
+        by_stock = group_sources((source for source, _ in for_stock), columns, target_size, worth_dropping)
     unsafe = _stock_would_lose(duck, files, by_stock) if by_stock else ""
     if unsafe or not by_stock:
         by_stock = ()
         skipped += [Skipped(source.file.path, reason + unsafe) for source, reason in for_stock]
-    return CompactPlan(table, head.id, group_sources(sources, columns, target_size), tuple(skipped), sort, by_stock)
+    groups = group_sources(sources, columns, target_size, worth_dropping)
+    return CompactPlan(table, head.id, groups, tuple(skipped), sort, by_stock)
 
 
 def beyond_spark_reason(file: DataFile, columns: Sequence[Column]) -> str | None:

@@ -16,7 +16,9 @@ from typing import Any
 
 import psycopg
 
-from lakemill.core.expiry import ExpirePlan, evidence_for, plan_expiry
+from lakemill.core.changes import DELETES, INSERTS, SHAPES, parse_changes
+from lakemill.core.expiry import ExpirePlan, Retained, changed_at, evidence_for, gaps, held_for, plan_expiry
+from lakemill.core.names import QualifiedName
 from lakemill.core.scan import Snapshot
 from lakemill.errors import PublishConflict, SnapshotGone, UnknownSnapshot
 from lakemill.lake.catalog import Catalog, reading
@@ -29,6 +31,7 @@ from lakemill.store.queries import load_queries
 QUERIES = load_queries("upkeep")
 _EXPIRE = f"CALL ducklake_expire_snapshots('{LAKE}', versions => $versions::UBIGINT[])"
 _TRIES = 5
+_CHANGES = INSERTS | DELETES | SHAPES
 _FRESH = 200
 """Snapshots that were recorded since the plan was made and are looked at under the lock, which must be short."""
 
@@ -47,8 +50,12 @@ def plan_expire(
     older_than: datetime | None = None,
     versions: Sequence[int] | None = None,
     left_behind: Collection[str] = (),
+    retained: Sequence[Retained] = (),
 ) -> ExpirePlan:
-    """What an expiry would remove now, and what it would keep and why; those ``left_behind`` keep nothing."""
+    """What an expiry would remove now, and what it would keep and why.
+
+    Those ``left_behind`` keep nothing; tables that are ``retained`` for longer than others keep what shows their past.
+    """
     with reading(front.conn, front.schema) as catalog:
         now = _now(front.conn)
         found = pins.needed_snapshots(front.conn)
@@ -63,10 +70,18 @@ def plan_expire(
         known = {snapshot.id: snapshot for snapshot in snapshots}
         if versions is not None and (unknown := sorted(set(versions) - set(known))):
             raise UnknownSnapshot(f"there is no snapshot {', '.join(map(str, unknown))}")
+        changed = _changed(front.conn, snapshots, retained)
+        theirs: dict[int, set[int]] = {}  # a table's past needs nothing to be known of the others
+        for table in retained:
+            for snapshot_id in held_for(table, snapshots, changed[table.table_id], now):
+                if snapshot_id not in needed and known[snapshot_id].time < now - retention:
+                    theirs.setdefault(snapshot_id, set()).add(table.table_id)
+        reasons = {table.table_id: table.reason for table in retained}
+        needed |= {snapshot_id: reasons[min(tables)] for snapshot_id, tables in theirs.items()}
         evidence: dict[int, str] = {}
         for snapshot_id in needed:
             if snapshot_id in known:
-                for snapshot in _evidence(front, catalog, known[snapshot_id]):
+                for snapshot in _evidence(front, catalog, known[snapshot_id], theirs.get(snapshot_id)):
                     evidence.setdefault(
                         snapshot, f"its label times deletes for snapshot {snapshot_id}, which is needed"
                     )
@@ -79,7 +94,30 @@ def plan_expire(
             older_than=older_than,
             versions=versions,
             left_behind=late,
+            changed=changed,
         )
+
+
+def every_table(front: Lakefront) -> list[tuple[int, QualifiedName, int, int | None]]:
+    """Every table that some snapshot shows, dropped ones too: its newest name, when it came, and when it went."""
+    with reading(front.conn, front.schema):
+        rows = front.conn.execute(QUERIES["every_table"].compose()).fetchall()
+    return [(table_id, QualifiedName(schema, name), begin, end) for table_id, schema, name, begin, end in rows]
+
+
+def _changed(
+    conn: psycopg.Connection[Any], snapshots: Sequence[Snapshot], retained: Sequence[Retained]
+) -> dict[int, frozenset[int]]:
+    """By table: the snapshots at which it changed, or may have."""
+    if not retained:
+        return {}
+    labelled: dict[int, set[int]] = {table.table_id: set() for table in retained}
+    for snapshot_id, text in conn.execute(QUERIES["labels"].compose()).fetchall():
+        told = {change.table_id for change in parse_changes(text) if change.kind in _CHANGES}
+        for table_id in labelled if text is None else labelled.keys() & told:
+            labelled[table_id].add(snapshot_id)
+    gone, missing = pins.gone(conn, labelled), gaps(snapshots)
+    return {id_: changed_at(missing, found, gone.get(id_, ())) for id_, found in labelled.items()}
 
 
 def expire(front: Lakefront, duck: Connection, plan: ExpirePlan) -> Expired:
@@ -119,6 +157,7 @@ def _chosen(front: Lakefront, plan: ExpirePlan, needed: pins.Needed) -> Sequence
                 gone -= _evidence(front, catalog, catalog.snapshot(snapshot_id))
     if plan.let_go and not frontiers.let_go(front.conn, plan.let_go):
         return ()
+    pins.let_pass(front.conn, gone, {id_: gone & changed for id_, changed in plan.changed.items()}, front.schema)
     return sorted(gone)
 
 
@@ -135,14 +174,14 @@ def _remove(duck: Connection, versions: Sequence[int]) -> None:
             return
 
 
-def _evidence(front: Lakefront, catalog: Catalog, at: Snapshot) -> set[int]:
-    """Snapshots whose labels a read at ``at`` depends on, of all tables."""
+def _evidence(front: Lakefront, catalog: Catalog, at: Snapshot, only: Collection[int] | None = None) -> set[int]:
+    """Snapshots whose labels a read at ``at`` depends on, of all tables or of these."""
     found: set[int] = set()
     rows = front.conn.execute(
         QUERIES["tables_with_later_deletes"].compose(), {"at": at.id, "next_file_id": at.next_file_id}
     ).fetchall()
     for (table_id,) in rows:
-        table = catalog.table_by_id(table_id, at.id)
+        table = catalog.table_by_id(table_id, at.id) if only is None or table_id in only else None
         if table is None:
             continue
         deletes = [delete for delete in catalog.deletes_at(table, at.id) if delete.id >= at.next_file_id]

@@ -7,6 +7,7 @@ Reads the catalog only, for the command line and later surfaces. Counting the vi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,6 +23,8 @@ from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("listing")
 _CHANGES = INSERTS | DELETES | SHAPES
+_TRIES = 3
+_AT_ONCE = 200  # places of inlined rows that one statement looks into
 
 # a label of the catalog → a word for people
 _WORDS = {
@@ -145,12 +148,45 @@ def list_inlining(conn: psycopg.Connection[Any], schema: str) -> list[QualifiedN
         return [QualifiedName(*row) for row in conn.execute(QUERIES["inlining"].compose()).fetchall()]
 
 
-def list_crowds(conn: psycopg.Connection[Any], schema: str, small: int) -> list[Crowd]:
-    """The files of every table, hidden states included; ``small``: below how many bytes a file is."""
+def list_inlined(conn: psycopg.Connection[Any], schema: str) -> list[QualifiedName]:
+    """The tables that have rows or deletes in the catalog."""
+    for _ in range(_TRIES):
+        with suppress(psycopg.errors.UndefinedTable), conn.transaction():  # a flush drops those that it has emptied
+            _search(conn, schema)
+            return _inlined(conn)
+    return []
+
+
+def _inlined(conn: psycopg.Connection[Any]) -> list[QualifiedName]:
+    places = conn.execute(QUERIES["inlined_places"].compose()).fetchall()
+    found: set[int] = set()
+    for start in range(0, len(places), _AT_ONCE):
+        asked = [
+            QUERIES["live_inlined_rows" if name != deletes else "inlined_deletes"].compose(
+                {"number": sql.Literal(number), "table": sql.Identifier(name)}
+            )
+            for number, (_, _, names, deletes) in enumerate(places[start : start + _AT_ONCE], start)
+            for name in (*names, deletes)
+            if name is not None
+        ]
+        if asked:
+            found |= {row[0] for row in conn.execute(sql.SQL(" UNION ALL ").join(asked)).fetchall()}
+    return [QualifiedName(*places[number][:2]) for number in sorted(found)]
+
+
+def list_crowds(
+    conn: psycopg.Connection[Any], schema: str, target: int, small: int = 0, table: QualifiedName | None = None
+) -> list[Crowd]:
+    """The files of every table, or of one; hidden states included.
+
+    ``target``: what compaction aims at where the lake has no option of its own; ``small``: below how many bytes a file
+    is, 0: a quarter of that.
+    """
+    values = {"target": target, "small": small, "schema": table and table.schema, "table": table and table.name}
     with conn.transaction():
         _search(conn, schema)
-        rows = conn.execute(QUERIES["crowds"].compose(), {"small": small}).fetchall()
-    return [Crowd(f"{quote(schema_name)}.{quote(name)}", *counts) for schema_name, name, *counts in rows]
+        rows = conn.execute(QUERIES["crowds"].compose(), values).fetchall()
+    return [Crowd(f"{quote(schema_name)}.{quote(name)}", *facts) for schema_name, name, *facts in rows]
 
 
 def _named(changes: Sequence[Change], names: dict[int, QualifiedName]) -> tuple[QualifiedName, ...]:

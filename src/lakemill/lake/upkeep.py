@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -92,7 +92,7 @@ def plan_cleanup(conn: psycopg.Connection[Any], schema: str, age: timedelta) -> 
     with reading(conn, schema) as catalog:
         root = {"root": catalog.data_path}
         scheduled = conn.execute(QUERIES["scheduled"].compose(), root).fetchall()
-        named = {_same(row[0]) for row in conn.execute(QUERIES["referenced"].compose(), root)} if scheduled else set()
+        named = _named(conn, catalog.data_path) if scheduled else set()
         row = conn.execute(QUERIES["now"].compose()).fetchone()
         readers = [pin for pin in pins.needed_snapshots(conn).pins if pin.expires_at is not None]
     assert row is not None  # noqa: S101  (a SELECT of one expression)
@@ -114,13 +114,32 @@ def plan_cleanup(conn: psycopg.Connection[Any], schema: str, age: timedelta) -> 
 
 
 def clean(conn: psycopg.Connection[Any], schema: str, storage: Files, plan: CleanupPlan) -> int:
-    """Delete the files, then their entries; killed in between, the next cleanup finds them gone already."""
+    """Delete the files, then their entries; killed in between, the next cleanup finds them gone already.
+
+    It may take long: what somebody has registered again since the plan was made stays.
+    """
     _unschedule(conn, schema, plan.released)
+    removed = 0
     for start in range(0, len(plan.files), _BATCH):
         batch = plan.files[start : start + _BATCH]
-        storage.delete([file.path for file in batch])
+        removed += _delete(conn, schema, storage, batch)
         _unschedule(conn, schema, batch)
-    return len(plan.files)
+    return removed
+
+
+def _delete(conn: psycopg.Connection[Any], schema: str, storage: Files, files: Sequence[Doomed]) -> int:
+    """All but what the catalog names by now; how many."""
+    with reading(conn, schema) as catalog:
+        named = _named(conn, catalog.data_path, [posixpath.basename(file.path) for file in files])
+    going = [file.path for file in files if _same(file.path) not in named]
+    storage.delete(going)
+    return len(going)
+
+
+def _named(conn: psycopg.Connection[Any], root: str, names: Iterable[str] | None = None) -> set[str]:
+    """The files that the catalog names; of all, or of those that are called like this."""
+    values = {"root": root, "names": None if names is None else list(names)}
+    return {_same(row[0]) for row in conn.execute(QUERIES["referenced"].compose(), values)}
 
 
 def _unschedule(conn: psycopg.Connection[Any], schema: str, files: Iterable[Doomed]) -> None:
@@ -139,7 +158,7 @@ def plan_orphans(conn: psycopg.Connection[Any], schema: str, storage: Files, age
     found = list(storage.list())  # before the catalog is asked: what is published meanwhile is known then
     with reading(conn, schema) as catalog:
         root = {"root": catalog.data_path}
-        named = {_same(row[0]) for row in conn.execute(QUERIES["referenced"].compose(), root)}
+        named = _named(conn, catalog.data_path)
         named |= {_same(row[1]) for row in conn.execute(QUERIES["scheduled"].compose(), root)}
         row = conn.execute(QUERIES["now"].compose()).fetchone()
     assert row is not None  # noqa: S101  (a SELECT of one expression)
@@ -156,13 +175,15 @@ def plan_orphans(conn: psycopg.Connection[Any], schema: str, storage: Files, age
     return OrphanPlan(tuple(going), tuple(kept))
 
 
-def remove_orphans(storage: Files, plan: OrphanPlan) -> int:
+def remove_orphans(conn: psycopg.Connection[Any], schema: str, storage: Files, plan: OrphanPlan) -> int:
+    """Delete them, but for what somebody has registered since the plan was made."""
+    removed = 0
     for start in range(0, len(plan.files), _BATCH):
-        storage.delete([file.path for file in plan.files[start : start + _BATCH]])
+        removed += _delete(conn, schema, storage, plan.files[start : start + _BATCH])
     sweeper = storage.staging()
     for folder in sorted({match[0] for file in plan.files if (match := _JOB.match(file.path))}):
         sweeper.sweep(folder)
-    return len(plan.files)
+    return removed
 
 
 def _same(path: str) -> str:

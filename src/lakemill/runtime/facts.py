@@ -1,4 +1,4 @@
-"""Dynamic tables as plain facts, for programs: the JSON of the command line and of the HTTP service are the same.
+"""Dynamic tables and upkeep as plain facts, for programs: the JSON of the command line and of HTTP are the same.
 
 Values of ``runtime`` and ``store`` in, dictionaries with stable keys out; nothing is read, and nothing is worded for
 people. Importing it imports no engine.
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakemill.core.graph import Warned
+    from lakemill.core.tending import Policy, Tended
     from lakemill.runtime.dynamic import Created
     from lakemill.runtime.explain import Explained
     from lakemill.runtime.show import Described, Shown
+    from lakemill.runtime.tending import UpkeepStatus
     from lakemill.runtime.verify import Verified
     from lakemill.runtime.window import SourceWindow
     from lakemill.store.history import RefreshRecord
@@ -195,3 +197,51 @@ def _source(source: SourceWindow) -> dict[str, Any]:
 
 def _seconds(length: timedelta | None) -> float | None:
     return None if length is None else length.total_seconds()
+
+
+# ---------------------------------------------------------------- upkeep
+def upkeep_status(found: UpkeepStatus) -> dict[str, Any]:
+    """What upkeep is due, by which policy, and how the last went."""
+    return {
+        "tables": [
+            {
+                "table": one.crowd.table,
+                "due": one.verdict.due,
+                "why": one.verdict.why,
+                "gain": round(one.verdict.gain, 3) if one.verdict.due else None,
+                "small_files": one.crowd.small,
+                "small_bytes": one.crowd.small_bytes,
+                "bytes": one.crowd.bytes,
+                "rows": one.crowd.rows,
+                "deleted_rows": one.crowd.deleted,
+                "retention": _seconds(one.retention),
+                "last": one.last and _tended(one.last),
+                "policy": _policy(one.policy),
+            }
+            for one in found.tables
+        ],
+        "policy": _policy(found.lake),
+        "jobs": {job: _tended(last) for job, last in sorted(found.jobs.items())},
+        "looked": dict(found.looked),
+        "nowhere": list(found.nowhere),
+    }
+
+
+def _tended(last: Tended) -> dict[str, Any]:
+    return {"at": last.at, "outcome": last.outcome.value, "reason": last.reason, "failures": last.count}
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    return {
+        "name": policy.name or None,
+        "auto": ", ".join(sorted(policy.jobs)),
+        "interval": _seconds(policy.interval),
+        "window": policy.window or None,
+        "small_files": policy.small_files,
+        "small_size": policy.small_size or policy.target_file_size // 4,
+        "small_age": _seconds(policy.small_age),
+        "deleted_share": policy.deleted_share,
+        "target_file_size": policy.target_file_size,
+        "retention": _seconds(policy.retention),
+        "from": {"auto" if key == "jobs" else key: name for key, name in policy.whence.items()},
+    }

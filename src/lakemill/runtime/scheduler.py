@@ -8,7 +8,6 @@ nothing that the next one could not read anew, so that it may be killed at any l
 from __future__ import annotations
 
 import time
-from collections.abc import Container
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,11 +18,10 @@ from lakemill.core.lag import lag
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import Backoff
 from lakemill.core.rounds import Round, Wait, next_look, plan_rounds, shortfalls
-from lakemill.core.tending import candidates, open_at, window_of
-from lakemill.lake.listing import list_crowds
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.points import Keeper
 from lakemill.runtime.standings import Look, Looks, raise_idle
+from lakemill.runtime.tending import Tending
 from lakemill.store import audit, db, history, publishes, quotas, versions, work
 from lakemill.store.work import Kind
 from lakemill.telemetry import metrics, tracing
@@ -42,10 +40,6 @@ FORGET = timedelta(hours=1)
 PUBLISHES = timedelta(days=7)
 """How long the id of a publish is known. Whoever lost its answer asks within minutes, and no transaction lives that
 long: after a week none can be settled any more, or be published a second time."""
-AT_ONCE = 20
-"""Tables that are compacted in one interval, the best first."""
-LAST = -1_000_000
-"""The priority of upkeep."""
 SETTLE = 0.05
 """Seconds between being told of a commit and looking: commits come in bursts."""
 STANDBY = 2.0
@@ -68,10 +62,8 @@ class Scheduler:
         self._told: dict[QualifiedName, str] = {}
         self._warned: frozenset[QualifiedName] = frozenset()
         self._raised = self._measured = self._forgot = datetime.min.replace(tzinfo=UTC)
-        self._tended: dict[str, datetime] = {}
-        """By window: when its tables were last looked through."""
-        self._begun = datetime.now(UTC)
         self._keeper = Keeper()
+        self._tending = Tending(settings)
         self.leads = False
         self.ready = False
         """Whether it looks, or stands by for another that does."""
@@ -99,6 +91,7 @@ class Scheduler:
         if not leads:
             return
         self.leads = True
+        self._tending = Tending(self._settings)  # another may have led meanwhile
         log().info("scheduling", lake=lake.settings.data_path)
         looks = Looks(lake)
         with work.listening(heard, work.COMMIT, work.DONE):
@@ -148,9 +141,7 @@ class Scheduler:
             work.tell(lake.conn, work.DUE)
         self._keeper.keep(lake, look)
         self._say([wait for one in rounds for wait in one.waits])
-        if windows := self._windows(now):
-            added += _tend(lake, windows)
-            self._tended |= dict.fromkeys(windows, now)
+        added += self._tending.tick(lake, now)
         if now - self._forgot >= FORGET:
             _forget(lake, now)
             self._forgot = now
@@ -161,13 +152,6 @@ class Scheduler:
         done = Ticked(rounds, added, time.monotonic() - started)
         metrics.observe_tick(done.seconds)
         return done
-
-    def _windows(self, now: datetime) -> frozenset[str]:
-        """The windows of upkeep that are open, and due again."""
-        upkeep = self._settings.upkeep
-        every = {upkeep.window, *upkeep.windows.values()}
-        due = (one for one in every if now - self._tended.get(one, self._begun) >= upkeep.interval)
-        return frozenset(one for one in due if open_at(one, now))
 
     def _say(self, waits: list[Wait]) -> None:
         """Who waits, and for whom; once for each reason."""
@@ -241,19 +225,6 @@ def _widen(lake: Lake, look: Look, one: Round) -> None:
             idle.setdefault(b, []).append(version_id)
     for b in sorted(idle):
         versions.raise_idle(lake.conn, idle[b], b, lake.snapshot(b).time, lake.settings.lake.catalog_schema)
-
-
-def _tend(lake: Lake, windows: Container[str]) -> int:
-    """Upkeep that the settings leave to the service, of what has one of these windows; how much is new."""
-    settings = lake.settings.upkeep
-    jobs = settings.auto.split(", ") if settings.auto else []
-    due = [(job, "by upkeep.auto") for job in jobs if job != "compact" and settings.window in windows]
-    if "compact" in jobs:
-        crowds = list_crowds(lake.conn, lake.settings.lake.catalog_schema, settings.target_file_size // 4)
-        crowds = [one for one in crowds if window_of(one.table, settings.windows, settings.window) in windows]
-        worth = candidates(crowds, settings.small_files, settings.deleted_share)
-        due += [(f"compact {one.table}", one.why) for one in worth[:AT_ONCE]]
-    return sum(work.add(lake.conn, Kind.UPKEEP, subject, why, priority=LAST)[1] for subject, why in due)
 
 
 def _forget(lake: Lake, now: datetime) -> None:

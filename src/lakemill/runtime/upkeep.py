@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
 from lakemill.core.compact import CompactPlan, Group
-from lakemill.core.expiry import ExpirePlan
+from lakemill.core.expiry import ExpirePlan, Retained
 from lakemill.core.lag import lag
 from lakemill.core.names import parse_name, quote
+from lakemill.core.tending import Policies, Policy
 from lakemill.errors import (
     ForeignLock,
     LakemillError,
@@ -33,10 +34,11 @@ from lakemill.runtime import write
 from lakemill.runtime.open import Lake
 from lakemill.runtime.points import Keeper
 from lakemill.runtime.standings import Look, Looks, raise_idle
+from lakemill.settings import Settings
 from lakemill.spark.compact import write_merged
-from lakemill.store import claims, definitions, pins, points
+from lakemill.store import claims, definitions, ingest, pins, points
 
-PATIENCE = timedelta(hours=1)
+GRACE = timedelta(hours=1)
 """However short the retention is, a dynamic table that lags less than this holds what it needs."""
 _TRIES = 5
 _BATCH_GROUPS = 64
@@ -64,6 +66,13 @@ class UpkeepReport:
     bytes_removed: int | None = 0
     """None where nobody knows: the catalog forgets the size of a file before cleanup removes it."""
     files_scheduled: int = 0
+    conflicts: int = 0
+    """Publishes that others came before."""
+
+
+def policies_of(settings: Settings) -> Policies:
+    """What the settings say of the lake, its schemas and its tables."""
+    return Policies(Policy(**settings.upkeep.of_lake()), settings.upkeep.given())
 
 
 def flush(lake: Lake, table: str | None = None, *, dry_run: bool = False) -> UpkeepReport:
@@ -122,20 +131,22 @@ def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
         found = catalog.table(named.schema, named.name, catalog.head().id)
         target = read_target(lake.conn, found)
         own = catalog.options(found).get("target_file_size")
-    size = int(own) if own else lake.settings.upkeep.target_file_size
-    plan = plan_compact(lake.front, lake.duck, named.schema, named.name, size)
+    policy = policies_of(lake.settings).of(named)
+    size = int(own) if own else policy.target_file_size
+    plan = plan_compact(lake.front, lake.duck, named.schema, named.name, size, policy.deleted_share)
     kept = [Item(skipped.path, skipped.reason) for skipped in plan.skipped]
     if dry_run:
         told = (*map(_told, plan.groups), *(_told(group, " by stock DuckDB") for group in plan.by_stock))
         return UpkeepReport("compact", True, told, tuple(kept))
     done: list[Item] = []
     snapshots: list[int] = []
-    removed = 0
+    removed = conflicts = 0
     for batch in _batches(plan.groups, size):
         try:
             snapshots.append(_merge(lake, plan, batch, target))
         except PublishConflict as error:
             kept += [Item(_told(group).what, error.message) for group in batch]
+            conflicts += 1
         else:
             done += [_told(group) for group in batch]
             removed += sum(len(group.sources) for group in batch)
@@ -145,7 +156,15 @@ def compact(lake: Lake, table: str, *, dry_run: bool = False) -> UpkeepReport:
         snapshots += [after] if (after := lake.snapshot().id) != before else []
         done += [_told(group, " by stock DuckDB") for group in plan.by_stock]
         removed += sum(len(group.sources) for group in plan.by_stock)
-    return UpkeepReport("compact", False, tuple(done), tuple(kept), tuple(snapshots), files_scheduled=removed)
+    return UpkeepReport(
+        "compact",
+        False,
+        tuple(done),
+        tuple(kept),
+        tuple(snapshots),
+        files_scheduled=removed,
+        conflicts=conflicts,
+    )
 
 
 def _merge(lake: Lake, plan: CompactPlan, groups: Sequence[Group], target: WriteTarget) -> int:
@@ -204,7 +223,14 @@ def expire(
             raise_idle(lake, look)
             keeper.keep(lake, looks.look())
         late = _left_behind(lake, look)
-        plan = expiry.plan_expire(lake.front, retention, older_than=older_than, versions=versions, left_behind=late)
+        plan = expiry.plan_expire(
+            lake.front,
+            retention,
+            older_than=older_than,
+            versions=versions,
+            left_behind=late,
+            retained=retained(lake),
+        )
         kept = tuple(Item(f"snapshot {kept.snapshot}", kept.reason) for kept in plan.kept)
         if dry_run:
             return UpkeepReport("expire", True, _gone(lake, plan, plan.versions), kept, plan.versions)
@@ -216,6 +242,24 @@ def expire(
         else:
             done = _gone(lake, plan, expired.versions)
             return UpkeepReport("expire", False, done, kept, expired.versions, files_scheduled=expired.files_scheduled)
+
+
+def retained(lake: Lake) -> tuple[Retained, ...]:
+    """The tables whose past is kept for longer than ``upkeep.retention``: by a policy, or as they were declared.
+
+    The longer of the two holds. A shorter one than the lake's means nothing here: a snapshot is of all tables.
+    """
+    policies, most = policies_of(lake.settings), lake.settings.upkeep.retention
+    declared = {one.table_id: one.retention for one in ingest.tables(lake.conn, lake.settings.lake.catalog_schema)}
+    own = [one for one in (*declared.values(), *(policy.retention for policy in policies.named())) if one is not None]
+    if max(own, default=most) <= most:
+        return ()
+    found = []
+    for table_id, name, begin, end in expiry.every_table(lake.front):
+        time = max(policies.of(name).retention, declared.get(table_id) or most)
+        if time > most:
+            found.append(Retained(table_id, str(name), time, begin, end))
+    return tuple(found)
 
 
 def _ago(age: timedelta) -> datetime:
@@ -230,7 +274,7 @@ def _left_behind(lake: Lake, look: Look) -> frozenset[str]:
 
     None that somebody is at work on. With them goes what is kept of a point that they are part of.
     """
-    now, most = datetime.now(UTC), max(lake.settings.upkeep.retention, PATIENCE)
+    now, most = datetime.now(UTC), max(lake.settings.upkeep.retention, GRACE)
     held = {dynamic_id for dynamic_id, _ in claims.held(lake.conn)}
     late = (name for name, one in look.standings.items() if (behind := lag(one, now)) is not None and behind > most)
     ids = {look.known[name].id for name in late} - held
@@ -264,7 +308,7 @@ def orphans(lake: Lake, *, dry_run: bool = False) -> UpkeepReport:
     """Delete files below the data path that no snapshot ever got, when no job can still be about to publish them."""
     storage = storage_of(lake)
     plan = upkeep.plan_orphans(lake.conn, lake.settings.lake.catalog_schema, storage, lake.settings.upkeep.orphan_age)
-    removed = 0 if dry_run else upkeep.remove_orphans(storage, plan)
+    removed = 0 if dry_run else upkeep.remove_orphans(lake.conn, lake.settings.lake.catalog_schema, storage, plan)
     done = tuple(Item(file.path, file.reason) for file in plan.files)
     kept = tuple(Item(file.path, file.reason) for file in plan.kept)
     return UpkeepReport("orphans", dry_run, done, kept, files_removed=removed, bytes_removed=removed and plan.bytes)

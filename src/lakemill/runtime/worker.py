@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.core.retry import suspends
 from lakemill.core.scan import Snapshot
-from lakemill.core.tending import open_at, window_of
 from lakemill.errors import (
     ClaimLost,
     EngineLost,
@@ -33,11 +32,12 @@ from lakemill.errors import (
     UnknownDynamicTable,
     of_code,
 )
-from lakemill.runtime import recording, upkeep
+from lakemill.runtime import recording
 from lakemill.runtime.claiming import forget_the_dead, free, free_the_dead, holder
 from lakemill.runtime.dynamic import suspend_failing
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.refresh import refresh_at
+from lakemill.runtime.tending import tend
 from lakemill.spark import session, usage
 from lakemill.store import db, definitions, work
 from lakemill.store.embedded import store_dsn
@@ -56,14 +56,6 @@ POLL = 5.0
 WATCH = 1.0
 DRAIN = 60.0
 """Seconds that all others may stand idle before the JVM is started anew, because one is still at work."""
-
-
-_JOBS: Mapping[str, Callable[[Lake], upkeep.UpkeepReport]] = {
-    "flush": upkeep.flush,
-    "expire": upkeep.expire,
-    "cleanup": upkeep.cleanup,
-    "orphans": upkeep.orphans,
-}
 
 
 def default_name() -> str:
@@ -255,7 +247,8 @@ class Worker:
         with self._taking:
             if self._pause.is_set():
                 return None
-            found = work.take(lake.conn, self.name, self.kinds, self._settings.service.claim_expiry)
+            expiry, patience = self._settings.service.claim_expiry, self._settings.upkeep.patience
+            found = work.take(lake.conn, self.name, self.kinds, expiry, patience)
             if found is not None:
                 self._doing[number] = Doing(found, spark)
             return self._doing.get(number)
@@ -297,23 +290,9 @@ class Worker:
                 self._lose_engine()
 
     def _tend(self, lake: Lake, found: Work) -> None:
-        """One job of upkeep; what it could not do is due again at the next interval."""
-        job, _, table = found.subject.partition(" ")
-        settings = lake.settings.upkeep
-        window = window_of(table, settings.windows, settings.window) if table else settings.window
-        if not open_at(window, datetime.now(UTC)):  # it was due within it, and nobody had time
-            log().info(f"{found.subject}: left for the next {window}")
-            work.done(lake.conn, self.name, [found.id])
-            return
-        try:
-            report = upkeep.compact(lake, table) if job == "compact" else _JOBS[job](lake)
-            log().info(f"{found.subject}: {len(report.done)} done, {len(report.kept)} kept ({found.reason})")
-        except db.LOST:
-            raise
-        except Exception as error:  # whatever it is, it is not done again at once
-            failed(found.subject, error)
-            if isinstance(error, EngineLost | EngineUnreachable):
-                self._lose_engine()
+        """One job of upkeep; what it could not do is tried again when there is a reason to."""
+        if isinstance(tend(lake, found), EngineLost | EngineUnreachable):
+            self._lose_engine()
         work.done(lake.conn, self.name, [found.id])
 
 

@@ -205,6 +205,29 @@ def absolve(conn: psycopg.Connection[Any], snapshots: Sequence[int]) -> None:
     conn.execute(QUERIES["absolve"].compose(), {"snapshots": list(snapshots)})
 
 
+def gone(where: Executor, tables: Iterable[int]) -> Mapping[int, list[range]]:
+    """By table that is kept for longer: the snapshots that were expired and had not changed it, in order."""
+    found: dict[int, list[range]] = {}
+    for table_id, first, end in where.execute(QUERIES["gone"].compose(), {"tables": list(tables)}).fetchall():
+        found.setdefault(table_id, []).append(range(first, end))
+    return found
+
+
+def let_pass(
+    where: Executor, snapshots: Iterable[int], changed: Mapping[int, Iterable[int]], catalog_schema: str
+) -> None:
+    """These go now; by table that is kept for longer: at which of them it had changed. Other tables are forgotten."""
+    where.execute(QUERIES["forget_retained"].compose(), {"tables": list(changed)})
+    pairs = [(table_id, snapshot) for table_id, found in changed.items() for snapshot in found]
+    values = {
+        "tables": list(changed),
+        "snapshots": list(snapshots),
+        "of": [table_id for table_id, _ in pairs],
+        "changed": [snapshot for _, snapshot in pairs],
+    }
+    where.execute(QUERIES["let_pass"].compose(_in(catalog_schema)), values)
+
+
 # ---------------------------------------------------------------- the lock
 def lock(where: Executor) -> None:
     """Until the transaction ends nobody pins, records or condemns anything."""

@@ -32,6 +32,7 @@ COMMIT, DUE, DONE, CANCEL = "lakemill_commit", "lakemill_due", "lakemill_done", 
 _LEADER = 0x6C616B652D736368  # any constant will do, as long as nobody else in this database uses it
 DROPPED = pg.ForeignKeyViolation
 """What adding work of a table that was dropped at this moment raises."""
+PATIENCE = timedelta(minutes=5)
 VERSIONS = 20
 """How many versions of a supplier are looked at: a consumer further behind than these waits for the next round."""
 
@@ -254,9 +255,14 @@ def _earlier(numbers: Sequence[Sequence[int]], clocks: Sequence[datetime | None]
 
 
 # ---------------------------------------------------------------- workers
-def take(where: Executor, worker: str, kinds: Iterable[Kind], ttl: timedelta) -> Work | None:
-    """The next piece of work, for ``ttl``; None when there is none that could be done now."""
-    values = {"worker": worker, "kinds": [kind.value for kind in kinds], "ttl": ttl}
+def take(
+    where: Executor, worker: str, kinds: Iterable[Kind], ttl: timedelta, patience: timedelta = PATIENCE
+) -> Work | None:
+    """The next piece of work, for ``ttl``; None when there is none that could be done now.
+
+    Upkeep comes last, unless it has waited for its ``patience``.
+    """
+    values = {"worker": worker, "kinds": [kind.value for kind in kinds], "ttl": ttl, "patience": patience}
     row = where.execute(QUERIES["take"].compose(), values).fetchone()
     return None if row is None else Work(row[0], Kind(row[1]), *row[2:])
 

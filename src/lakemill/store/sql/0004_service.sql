@@ -70,6 +70,24 @@ COMMENT ON COLUMN lakemill.dynamic_table_points.clock_time IS 'What now() was in
 COMMENT ON COLUMN lakemill.dynamic_table_points.commit_snapshot IS 'The snapshot at which the table is to be read.';
 COMMENT ON COLUMN lakemill.dynamic_table_points.kept_at IS 'When the point came here.';
 
+CREATE TABLE lakemill.looked (
+  policy    text PRIMARY KEY,                         -- the name of a schema or table; empty: the lake's
+  looked_at timestamptz NOT NULL
+);
+COMMENT ON TABLE lakemill.looked IS 'When the service last looked for upkeep, by policy.';
+
+CREATE TABLE lakemill.tended (
+  job      text NOT NULL,
+  table_id bigint NOT NULL,                           -- the lake's; 0 where the job is of the whole lake
+  at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  outcome  text NOT NULL CHECK (outcome IN ('done', 'kept', 'failed')),
+  reason   text NOT NULL DEFAULT '',
+  mark     text NOT NULL DEFAULT '',                  -- what was there: while it is the same, what was kept is not tried again
+  count    int NOT NULL DEFAULT 0,                    -- failures in a row
+  PRIMARY KEY (job, table_id)
+);
+COMMENT ON TABLE lakemill.tended IS 'How the last upkeep of a table went that the service did by itself, and why it could do nothing.';
+
 -- every commit wakes the scheduler: ours, and those of stock DuckDB
 CREATE FUNCTION lakemill.tell_commit() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -13,7 +13,7 @@ CREATE TABLE lakemill.ingest_tables (
   key        text[] NOT NULL DEFAULT '{}',            -- columns; with one, the table has at most one row a key
   policy     text NOT NULL DEFAULT 'reject' CHECK (policy IN ('reject', 'dead_letter', 'drop_field', 'evolve')),
   dedupe     interval NOT NULL DEFAULT '7 days',      -- how long idempotency keys are remembered
-  retention  interval,                                -- rows' own is the lake's; this is of dead letters
+  retention  interval,                                -- how long its past is kept: snapshots, where the lake's is shorter, and settled dead letters
   cursor     bigint NOT NULL DEFAULT 0,               -- all its requests up to here are passed: visible, or dead letters
   attempts   int NOT NULL DEFAULT 0,                  -- how often the first request after the cursor was tried in vain
   not_before timestamptz NOT NULL DEFAULT '-infinity',

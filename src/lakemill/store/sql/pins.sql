@@ -92,3 +92,22 @@ SELECT pg_try_advisory_lock(%(key)s);
 -- name: end_turn
 -- the next one may
 SELECT pg_advisory_unlock(%(key)s);
+
+-- name: gone
+-- snapshots that were expired and had not changed a table, as ranges
+SELECT r.table_id, lower(g), upper(g) FROM lakemill.retained r, unnest(r.gone) g WHERE r.table_id = ANY(%(tables)s::bigint[]) ORDER BY 1, 2;
+
+-- name: let_pass
+-- these go, and had not changed a table, but for some; what is older than all that is left need not be known
+WITH going AS (SELECT coalesce(range_agg(int8range(s, s + 1)), '{{}}') AS all_ FROM unnest(%(snapshots)s::bigint[]) AS s),
+     changed AS (SELECT x.table_id, range_agg(int8range(x.s, x.s + 1)) AS some
+                 FROM unnest(%(of)s::bigint[], %(changed)s::bigint[]) AS x (table_id, s) GROUP BY x.table_id)
+INSERT INTO lakemill.retained AS r (table_id, gone)
+SELECT t.table_id, g.all_ - coalesce(c.some, '{{}}')
+FROM going g CROSS JOIN unnest(%(tables)s::bigint[]) AS t (table_id) LEFT JOIN changed c USING (table_id)
+ON CONFLICT (table_id) DO UPDATE SET gone = (r.gone + excluded.gone) * int8multirange(int8range(
+  (SELECT min(snapshot_id) FROM {catalog}.ducklake_snapshot), NULL));
+
+-- name: forget_retained
+-- tables that have no retention of their own any more
+DELETE FROM lakemill.retained WHERE table_id <> ALL(%(tables)s::bigint[]);

@@ -12,6 +12,18 @@ SELECT set_config('search_path', quote_ident(%(search_path)s::text), true);
 -- every snapshot that can be read
 SELECT snapshot_id, snapshot_time, schema_version, next_file_id FROM ducklake_snapshot ORDER BY snapshot_id;
 
+-- name: labels
+-- what every snapshot that can be read says it did
+SELECT p.snapshot_id, c.changes_made FROM ducklake_snapshot p LEFT JOIN ducklake_snapshot_changes c USING (snapshot_id);
+
+-- name: every_table
+-- every table that some snapshot shows, by its newest name; when it came, and when it was dropped
+SELECT DISTINCT ON (t.table_id) t.table_id, s.schema_name, t.table_name,
+       min(t.begin_snapshot) OVER same, CASE WHEN bool_or(t.end_snapshot IS NULL) OVER same THEN NULL ELSE max(t.end_snapshot) OVER same END
+FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WINDOW same AS (PARTITION BY t.table_id)
+ORDER BY t.table_id, t.begin_snapshot DESC, s.begin_snapshot DESC;
+
 -- name: tables_with_later_deletes
 -- tables whose delete files at a snapshot were written after it: their stamps and the commits' labels decide
 SELECT DISTINCT table_id FROM ducklake_delete_file
@@ -27,14 +39,15 @@ SELECT data_file_id, CASE WHEN path_is_relative THEN %(root)s ELSE '' END || pat
 FROM ducklake_files_scheduled_for_deletion ORDER BY schedule_start, data_file_id;
 
 -- name: referenced
--- every file that a row of the catalog names, of dropped tables too
+-- every file that a row of the catalog names, of dropped tables too; or those of these names, wherever they lie
 SELECT DISTINCT CASE WHEN f.path_is_relative THEN coalesce(t.path, '') ELSE '' END || f.path
 FROM (SELECT table_id, path, path_is_relative FROM ducklake_data_file
       UNION ALL SELECT table_id, path, path_is_relative FROM ducklake_delete_file) f
 LEFT JOIN (SELECT DISTINCT t.table_id,
              CASE WHEN t.path_is_relative AND s.path_is_relative THEN %(root)s || s.path || t.path
                   WHEN t.path_is_relative THEN s.path || t.path ELSE t.path END AS path
-           FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)) t USING (table_id);
+           FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)) t USING (table_id)
+WHERE %(names)s::text[] IS NULL OR substring(f.path FROM '[^/]*$') = ANY(%(names)s::text[]);
 
 -- name: unschedule
 -- these are gone, or were never to go

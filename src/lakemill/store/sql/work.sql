@@ -24,14 +24,18 @@ RETURNING work_id;
 UPDATE lakemill.dynamic_tables SET round_at = %(at)s WHERE dynamic_id = ANY(%(dynamic_ids)s::bigint[]);
 
 -- name: take
--- the next piece of work that can be done now: nothing before it is left, and nobody works on its table
+-- the next piece of work that can be done now: nothing before it is left, and nobody works on its table. Upkeep comes
+-- last; but where it has waited for too long, and none is done or was lately, one goes before the scheduled refreshes
 WITH next AS (
   SELECT w.work_id FROM lakemill.work w
   WHERE w.kind = ANY(%(kinds)s::text[]) AND (w.worker IS NULL OR w.expires_at <= clock_timestamp())
     AND NOT EXISTS (SELECT FROM lakemill.work f WHERE f.work_id = ANY(w.after))
     AND NOT EXISTS (SELECT FROM lakemill.work o WHERE o.dynamic_id = w.dynamic_id AND o.work_id <> w.work_id AND o.expires_at > clock_timestamp())
     AND NOT EXISTS (SELECT FROM lakemill.claims c WHERE c.dynamic_id = w.dynamic_id AND c.expires_at > clock_timestamp())
-  ORDER BY w.manual DESC, w.priority DESC, w.added_at, w.work_id
+  ORDER BY w.manual DESC, w.kind = 'upkeep'
+      AND greatest(w.added_at, (SELECT max(t.at) FROM lakemill.tended t)) <= clock_timestamp() - %(patience)s::interval
+      AND NOT EXISTS (SELECT FROM lakemill.work u WHERE u.kind = 'upkeep' AND u.expires_at > clock_timestamp()) DESC,
+    w.priority DESC, w.added_at, w.work_id
   LIMIT 1 FOR UPDATE OF w SKIP LOCKED)
 UPDATE lakemill.work w SET worker = %(worker)s, taken_at = clock_timestamp(), expires_at = clock_timestamp() + %(ttl)s
 FROM next WHERE w.work_id = next.work_id
