@@ -25,7 +25,8 @@ _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _STRANGE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 """Control characters, and those that are not seen or turn the direction of what is."""
 _PARAMETER = re.compile(
-    r"""'[^']*'? | "[^"]*"? | --[^\n]* | /\*.*?(?:\*/|\Z) | \$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z) | (?<!\w)(\$)(?=\w)""",
+    r"""'[^']*'? | "[^"]*"? | --[^\n]* | /\*.*?(?:\*/|\Z)
+    | \$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z) | (?<!\w)(\$)(?=\w)""",
     re.DOTALL | re.VERBOSE,
 )
 """What may hold a dollar without meaning one, to its end or to that of the text; else a parameter's dollar."""
