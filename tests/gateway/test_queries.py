@@ -126,21 +126,21 @@ def test_views_see_the_tables_of_their_snapshot(place: Place) -> None:
 def test_a_view_means_the_same_to_everybody(place: Place) -> None:
     """A name in a view is not that of another table because its reader may see only that one."""
     place.tell(
-        "CREATE SCHEMA vs",
-        "CREATE TABLE vs.twice AS SELECT 'vs' AS whose",
+        "CREATE SCHEMA seen_by",
+        "CREATE TABLE seen_by.twice AS SELECT 'seen_by' AS whose",
         "CREATE TABLE main.twice AS SELECT 'main' AS whose",
-        "CREATE VIEW vs.of_twice AS SELECT whose FROM twice",
+        "CREATE VIEW seen_by.of_twice AS SELECT whose FROM twice",
         "CREATE TABLE main.once AS SELECT 'main' AS whose",
-        "CREATE VIEW vs.of_once AS SELECT whose FROM once",
+        "CREATE VIEW seen_by.of_once AS SELECT whose FROM once",
     )
 
     def asked(view: str, hidden: str) -> list[str]:
-        return place.ask(f"FROM vs.{view}", visible=lambda name: name != parse_name(hidden))
+        return place.ask(f"FROM seen_by.{view}", visible=lambda name: name != parse_name(hidden))
 
-    assert asked("of_twice", "main.twice") == place.stock("FROM vs.of_twice") == ["['vs']"]
+    assert asked("of_twice", "main.twice") == place.stock("FROM seen_by.of_twice") == ["['seen_by']"]
     with pytest.raises(errors.UnknownTable, match="which the view of_twice reads"):
-        asked("of_twice", "vs.twice")
-    assert asked("of_once", "vs.once") == ["['main']"], "what is not there hides nothing"
+        asked("of_twice", "seen_by.twice")
+    assert asked("of_once", "seen_by.once") == ["['main']"], "what is not there hides nothing"
 
 
 def test_a_table_is_found_by_name_whatever_its_letters(place: Place) -> None:
