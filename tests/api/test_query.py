@@ -209,3 +209,75 @@ def test_who_leaves_cancels(key: str, urls: tuple[str, str], sql: str) -> None:
     with suppress(httpx.ReadTimeout), httpx.stream("POST", f"{urls[0]}/v1/query", **words) as answer:
         next(answer.iter_bytes(100))
     until(lambda: not running(urls[0], key))
+
+
+# ---------------------------------------------------------------- waiting for a token
+@pytest.fixture(scope="module")
+def unseen(api: Api) -> str:
+    """A token of rows that nobody makes visible; the table is `main.waiting`."""
+    admin = api.key(Role.TABLE_ADMIN, Role.INGEST_WRITER)
+    made = api.post("/v1/tables", admin, json={"name": "waiting", "columns": [{"name": "id", "type": "BIGINT"}]})
+    assert made.status_code == 201, made.text
+    sent = api.post("/v1/ingest/waiting", admin, json={"records": [{"payload": {"id": 1}}]})
+    return str(sent.json()["visibility_token"])
+
+
+def test_who_waits_for_a_token_keeps_nobody_else_waiting(
+    api: Api, key: str, urls: tuple[str, str], unseen: str
+) -> None:
+    """More wait than the process has connections; others are served, and a cancel ends the waiting at once."""
+    many = api.lake.settings.api.connections + 4
+    ids, answers = [str(uuid4()) for _ in range(many)], []
+    words = {"sql": "FROM waiting", "min_visibility_token": unseen, "consistency_timeout_ms": 300_000}
+
+    def ask(id_: str) -> None:
+        headers = {"x-api-key": key}
+        answers.append(httpx.post(f"{urls[0]}/v1/query", json={**words, "id": id_}, headers=headers, timeout=120))
+
+    asking = [threading.Thread(target=ask, args=(id_,)) for id_ in ids]
+    for thread in asking:
+        thread.start()
+    until(lambda: len(running(urls[0], key)) == many, 60)
+    with httpx.Client(headers={"x-api-key": key}, timeout=60) as client:
+        assert client.get(f"{urls[0]}/v1/tables").status_code == 200
+        assert client.post(f"{urls[0]}/v1/query", json={"sql": "SELECT 1"}).status_code == 200
+        for number, id_ in enumerate(ids):  # from this process and from another
+            assert client.delete(f"{urls[number % 2]}/v1/queries/{id_}").status_code == 202
+    for thread in asking:
+        thread.join(60)
+    assert len(answers) == many
+    for answer in answers:
+        problem(answer, 499, "QUERY_CANCELLED")
+
+
+def test_who_leaves_does_not_wait_for_its_token(key: str, urls: tuple[str, str], unseen: str) -> None:
+    words = {"sql": "FROM waiting", "min_visibility_token": unseen, "consistency_timeout_ms": 300_000}
+    with suppress(httpx.ReadTimeout):
+        httpx.post(f"{urls[0]}/v1/query", json=words, headers={"x-api-key": key}, timeout=2.0)
+    until(lambda: not running(urls[0], key))
+
+
+def test_a_token_that_does_not_come_is_told_with_the_watermark(api: Api, key: str, unseen: str) -> None:
+    late = asked(api, key, "FROM waiting", min_visibility_token=unseen, consistency_timeout_ms=100)
+    told = problem(late, 504, "CONSISTENCY_TIMEOUT")
+    assert told["watermark"].startswith("lm1-")
+    assert told["watermark"] != unseen
+
+
+def test_who_administers_the_lake_sees_and_cancels_every_query(api: Api, key: str, urls: tuple[str, str]) -> None:
+    """Without the right to query; of a tenant, one sees one's own."""
+    id_, answers = uuid4(), []
+    words = {"sql": SLOW, "id": str(id_)}
+
+    def ask() -> None:
+        answers.append(httpx.post(f"{urls[0]}/v1/query", json=words, headers={"x-api-key": key}, timeout=60))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    ops, of_acme = api.key(Role.OPS_ADMIN), api.key(Role.OPS_ADMIN, of="acme")
+    until(lambda: [one for one in running(urls[0], ops) if one["id"] == str(id_)])
+    assert running(urls[0], of_acme) == []
+    assert httpx.delete(f"{urls[0]}/v1/queries/{id_}", headers={"x-api-key": of_acme}).status_code == 404
+    assert httpx.delete(f"{urls[1]}/v1/queries/{id_}", headers={"x-api-key": ops}).status_code == 202
+    asking.join(20)
+    problem(answers[0], 499, "QUERY_CANCELLED")

@@ -28,6 +28,7 @@ W, R, T, O = Role.INGEST_WRITER, Role.QUERY_READER, Role.TABLE_ADMIN, Role.OPS_A
 MAY = {
     Action.SEE: {W, R, T, O},
     Action.QUERY: {R},
+    Action.CANCEL: {R, O},
     Action.INGEST: {W},
     Action.PIN: {R, T, O},
     Action.DEFINE: {T},

@@ -28,6 +28,7 @@ class Action(Enum):
 
     SEE = "see tables"
     QUERY = "query"
+    CANCEL = "list or cancel queries"
     INGEST = "ingest"
     PIN = "pin snapshots"
     DEFINE = "create, alter or drop tables"
@@ -40,11 +41,11 @@ class Action(Enum):
 
 GRANTS: Mapping[Role, frozenset[Action]] = {
     Role.INGEST_WRITER: frozenset({Action.SEE, Action.INGEST}),
-    Role.QUERY_READER: frozenset({Action.SEE, Action.QUERY, Action.PIN}),
+    Role.QUERY_READER: frozenset({Action.SEE, Action.QUERY, Action.CANCEL, Action.PIN}),
     Role.TABLE_ADMIN: frozenset({Action.SEE, Action.DEFINE, Action.OPERATE, Action.PIN}),
     # administers the service, and so may hand out every right; by itself it neither reads nor writes rows
     Role.OPS_ADMIN: frozenset(
-        {Action.SEE, Action.OPERATE, Action.PIN, Action.TEND, Action.KEYS, Action.TENANTS, Action.AUDIT}
+        {Action.SEE, Action.CANCEL, Action.OPERATE, Action.PIN, Action.TEND, Action.KEYS, Action.TENANTS, Action.AUDIT}
     ),
 }
 LAKE_WIDE = frozenset({Action.TEND, Action.TENANTS})
