@@ -16,6 +16,7 @@ import random
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -70,6 +71,19 @@ class Result:
 
         with pa.ipc.open_stream(io.BytesIO(self.body)) as stream:
             return stream.read_all()
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """What the service tells of it: rows, seconds, and whether ``row_limit`` cut it (``truncated``)."""
+        import pyarrow as pa
+
+        told: bytes = b"{}"
+        with pa.ipc.open_stream(io.BytesIO(self.body)) as stream, suppress(StopIteration):
+            while True:
+                about = stream.read_next_batch_with_custom_metadata().custom_metadata
+                told = told if about is None else about[b"lakemill"]
+        found: dict[str, Any] = msgspec.json.decode(told).get("statistics", {})
+        return found
 
     def pandas(self) -> pd.DataFrame:
         found: pd.DataFrame = self.arrow().to_pandas()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -86,6 +87,110 @@ def test_other_formats(api: Api, key: str, media: str, read: Any) -> None:
 def test_a_format_that_can_not_hold_it(api: Api, key: str) -> None:
     told = problem(asked(api, key, "SELECT [1, 2] AS l", format="csv"), 400, "BAD_ARGUMENT")
     assert "Arrow or JSON" in told["remedy"]
+
+
+# What JSON and CSV say of a value, by DuckDB's SQL for it; None: CSV can't hold it.
+TOLD: dict[str, tuple[Any, str | None]] = {
+    "'NaN'::DOUBLE": ("NaN", "nan"),
+    "'inf'::FLOAT": ("Infinity", "inf"),
+    "['-inf'::DOUBLE, 1.5, NULL]": (["-Infinity", 1.5, None], None),
+    "{'a': 'NaN'::DOUBLE, 'b': [1.5::DOUBLE]}": ({"a": "NaN", "b": [1.5]}, None),
+    "MAP {'k': 'inf'::DOUBLE}": ([["k", "Infinity"]], None),
+    "170141183460469231731687303715884105727::HUGEINT": ("170141183460469231731687303715884105727",) * 2,
+    "340282366920938463463374607431768211455::UHUGEINT": ("340282366920938463463374607431768211455",) * 2,
+    "[7::UHUGEINT, NULL]": (["7", None], None),
+    "{'a b': TIMETZ '12:00:00+05:30', 'n': 1}": ({"a b": "12:00:00+05:30", "n": 1}, None),
+    "MAP {1: TIMETZ '12:00:00+00'}": ([[1, "12:00:00+00"]], None),
+    "[[TIMETZ '12:00:00+02']]::TIMETZ[1][]": ([["12:00:00+02"]], None),
+    "TIMETZ '12:00:00+05:30'": ("12:00:00+05:30",) * 2,
+    "'10101'::BIT": ("10101",) * 2,
+    "repeat('9', 50)::BIGNUM": ("9" * 50,) * 2,
+    "{'a': 1}::VARIANT": ("{'a': 1}",) * 2,
+    "DATE 'infinity'": ("infinity",) * 2,
+    "DATE '0044-03-15 (BC)'": ("-0043-03-15",) * 2,
+    "[DATE '5000000-12-31']": (["5000000-12-31"], None),
+    "DATE '0001-01-01'": ("0001-01-01",) * 2,
+    "DATE '10000-03-01'": ("10000-03-01",) * 2,
+    "TIMESTAMP '-infinity'": ("-infinity",) * 2,
+    "TIMESTAMP '290000-02-28 01:02:03.5'": ("290000-02-28T01:02:03.500000", "290000-02-28 01:02:03.500000"),
+    "TIMESTAMPTZ '0044-03-15 (BC) 00:00:00+00'": ("-0043-03-15T00:00:00Z", "-0043-03-15 00:00:00Z"),
+    "TIMESTAMP_NS '2026-01-02 03:04:05.678901234'": ("2026-01-02T03:04:05.678901234", "2026-01-02 03:04:05.678901234"),
+    "TIME '24:00:00'": ("24:00:00",) * 2,
+    "INTERVAL '14 months 2 days 3.5 seconds'": ("P14M2DT3.5S",) * 2,
+    "INTERVAL (-5) DAY": ("P-5D",) * 2,
+    "INTERVAL 0 DAY": ("PT0S",) * 2,
+    "[INTERVAL (-90) SECOND]": (["PT-90S"], None),
+    "from_hex('deadff')": ("3q3/",) * 2,
+    "union_value(n := 'NaN'::DOUBLE)": ("NaN", None),
+}
+
+
+@pytest.mark.parametrize("sql", TOLD)
+def test_no_value_is_lost_in_a_text(api: Api, key: str, sql: str) -> None:
+    as_json, as_csv = TOLD[sql]
+    text = f"SELECT {sql} AS x, 1 AS x; -- twice the same name"
+    found = asked(api, key, text)
+    assert found.status_code == 200, found.text
+    assert found.json()["rows"] == [[as_json, 1]]
+    other = asked(api, key, text, format="csv")
+    if as_csv is None:
+        problem(other, 400, "BAD_ARGUMENT")
+    else:
+        assert other.text.replace('"', "") == f"x,x\n{as_csv},1\n"
+
+
+def test_texts_in_place_of_types_keep_order_names_and_parameters(api: Api, key: str) -> None:
+    told = asked(
+        api, key, 'FROM range(?) r(i) SELECT i::UHUGEINT AS "a b", i ORDER BY i DESC -- so', params=[3], row_limit=2
+    ).json()
+    assert told["columns"] == [{"name": "a b", "type": "UHUGEINT"}, {"name": "i", "type": "BIGINT"}]
+    assert told["rows"] == [["2", 2], ["1", 1]]
+    assert told["statistics"]["truncated"]
+
+
+def test_what_arrow_can_not_hold_is_the_callers_to_cast(api: Api, key: str) -> None:
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    assert "cast" in problem(asked(api, key, "SELECT ?", params=[deep]), 400, "UNSUPPORTED_TYPE")["remedy"]
+
+
+@pytest.mark.parametrize("sent", [{"__lakemill": "Decimal", "value": "x"}, {"__lakemill": "date"}])
+def test_a_parameter_that_looks_like_one_of_ours(api: Api, key: str, sent: dict[str, str]) -> None:
+    assert asked(api, key, "SELECT ?", params=[sent]).json()["rows"] == [[sent]]
+
+
+def test_every_format_says_whether_it_was_cut_but_csv(api: Api, key: str) -> None:
+    def told(format_: str, rows: int) -> Any:
+        sql = f"SELECT i, 'a'::ENUM('a', 'b') AS e FROM range({rows}) r(i)"
+        return asked(api, key, sql, row_limit=9000, format=format_).content
+
+    for rows in (9000, 9001):
+        batches = []
+        with pa.ipc.open_stream(told("arrow", rows)) as stream, suppress(StopIteration):
+            while True:
+                batches.append(stream.read_next_batch_with_custom_metadata())
+        assert sum(one.batch.num_rows for one in batches) == 9000
+        in_arrow = json.loads(batches[-1].custom_metadata[b"lakemill"])["statistics"]
+        file = pq.ParquetFile(io.BytesIO(told("parquet", rows)))
+        in_parquet = json.loads(file.metadata.metadata[b"lakemill"])["statistics"]
+        for found in (in_arrow, in_parquet):
+            assert (found["rows"], found["truncated"]) == (9000, rows > 9000)
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("application/json;q=0.1, text/csv", "text/csv"),
+        ("text/csv;q=0, application/json", "application/json"),
+        ("text/csv; q=0.5; x=y, application/vnd.apache.parquet;q=0.6", "application/vnd.apache.parquet"),
+        ("text/html, */*", "application/json"),
+        ("text/csv;q=x", "text/csv"),
+    ],
+)
+def test_what_is_accepted_most_is_answered(api: Api, key: str, accept: str, media: str) -> None:
+    found = api.post("/v1/query", key, json={"sql": "SELECT 1"}, headers={"accept": accept})
+    assert found.headers["content-type"].startswith(media)
 
 
 def test_snapshots(api: Api, key: str) -> None:
@@ -281,3 +386,11 @@ def test_who_administers_the_lake_sees_and_cancels_every_query(api: Api, key: st
     assert httpx.delete(f"{urls[1]}/v1/queries/{id_}", headers={"x-api-key": ops}).status_code == 202
     asking.join(20)
     problem(answers[0], 499, "QUERY_CANCELLED")
+
+
+def test_the_client_tells_whether_an_answer_was_cut(key: str, urls: tuple[str, str]) -> None:
+    with lakemill.Client(urls[0], key) as client:
+        for limit, cut in ((10, False), (9, True)):
+            found = client.query("FROM range(10) r(i)", row_limit=limit)
+            assert found.rows() == [{"i": i} for i in range(limit)]
+            assert (found.statistics["rows"], found.statistics["truncated"]) == (limit, cut)

@@ -12,7 +12,7 @@ import pytest
 
 from lakemill.core.allowed import Allowed, allowed
 from lakemill.core.harmless import BOUND_SPECIALLY, FUNCTIONS, REFUSED, REFUSED_PREFIXES, TABLE_FUNCTIONS
-from lakemill.core.reading import check_kinds, check_text, tree_of
+from lakemill.core.reading import check_kinds, check_text, tree_of, without_end
 from lakemill.errors import BadStatement, LakemillError, QueryRefused
 
 LONGEST = 10_000
@@ -203,9 +203,11 @@ def test_compared_columns_and_cuts(engine: Any) -> None:
         "SELECT abs($1)*$2 FROM t LIMIT $3",
         "SELECT $x$a $1; b$x$||$1, '$1'||$1 -- $2\n+$3",
         'SELECT $1 AS "a;$b", $$ $1; $$||$2 /* $3; */',
+        "SELECT 1; -- done; really",
+        "SELECT 1 /* a */; /* b */ ;",
     ],
 )
-def test_parameters_stand_wherever_duckdb_takes_them(text: str) -> None:
+def test_parameters_and_comments_stand_wherever_duckdb_takes_them(text: str) -> None:
     check_text(text, LONGEST)
 
 
@@ -224,3 +226,8 @@ def test_marks_that_never_end_take_no_longer_than_others(piece: str) -> None:
     with suppress(LakemillError):
         check_text(text, 1 << 20)
     assert time.monotonic() - begun < 10
+
+
+def test_a_statement_without_its_end() -> None:
+    assert without_end("SELECT ';', $1;$2 -- x") == "SELECT ';', $1"
+    assert without_end("SELECT 1 -- ;") == "SELECT 1 -- ;"

@@ -100,14 +100,19 @@ class StatisticsModel(BaseModel):
 
 
 class QueryAnswer(BaseModel):
-    """JSON; other formats say the first four in headers: `X-Query-Id`, `X-Snapshot-Id` and so on."""
+    """JSON; other formats say the first four in headers: `X-Query-Id`, `X-Snapshot-Id` and so on.
+
+    Arrow (with its last batch) and Parquet have the statistics in the metadata `lakemill`; CSV has no place for them.
+    """
 
     query_id: UUID
     snapshot_id: int
     snapshot_time: AwareDatetime
     visibility_token: str = Field(description="Everything that was accepted up to it is in this snapshot, or died.")
     columns: list[ColumnModel]
-    rows: list[list[Any]] = Field(description="Decimals as texts, times as ISO 8601, bytes as base64.")
+    rows: list[list[Any]] = Field(
+        description="Decimals, NaN and Infinity as texts, times as ISO 8601, bytes as base64."
+    )
     statistics: StatisticsModel
 
 

@@ -55,13 +55,21 @@ def check_text(text: str, longest: int) -> None:
             f"{first.text.upper()[:40]} is not for queries", remedy="write a SELECT", place=_place(text, first)
         )
     try:
-        parsed = [tree for tree in sqlglot.parse(other, dialect="duckdb") if tree is not None]
+        trees = sqlglot.parse(other, dialect="duckdb")
+        # a comment behind the last semicolon is a tree of its own
+        parsed = [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
     except SqlglotError:
         return  # syntax that it does not know; its lexer has seen one statement that begins as a query does
     except RecursionError:
         raise QueryRefused("it nests too deeply") from None
     if len(parsed) != 1 or not isinstance(parsed[0], _QUERIES):
         raise QueryRefused("it is not a query")
+
+
+def without_end(text: str) -> str:
+    """One statement, without the semicolon and what stands behind it."""
+    ends = (token.start for token in _tokens(_without_parameters(text)) if token.token_type is TokenType.SEMICOLON)
+    return text[: next(ends, len(text))]
 
 
 def check_kinds(kinds: Sequence[str]) -> None:

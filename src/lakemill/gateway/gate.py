@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lakemill.core.allowed import Allowed, allowed
 from lakemill.core.names import QualifiedName
-from lakemill.core.reading import check_text
+from lakemill.core.reading import check_text, without_end
 from lakemill.core.scan import Snapshot, View
 from lakemill.errors import BadArgument, EngineLost, LakemillError, QueryCancelled
 from lakemill.gateway import confine, wire
@@ -166,6 +166,7 @@ class Gateway:
             raise BadArgument("row_limit is below zero")
         return {
             "sql": question.sql,
+            "bare": without_end(question.sql),
             "params": _parameters(question.params),
             "excerpt": extract.message,
             "files": sorted(set(extract.files)),
