@@ -257,6 +257,7 @@ def test_it_is_in_the_audit_log(api: Api, key: str) -> None:
         entries = {entry.sql: entry for entry in audit.entries(lake.conn, limit=100)}
     good, bad = (entries[f"SELECT {n} AS marked FROM {of}"] for n, of in ((4711, "orders LIMIT 2"), (4712, "nowhere")))
     assert (good.outcome, good.rows, good.action) == (audit.Ended.DONE, 2, "query")
+    assert good.tables == ("main.orders",)
     assert (bad.outcome, bad.code) == (audit.Ended.REFUSED, "UNKNOWN_TABLE")
 
 

@@ -186,7 +186,7 @@ class Stream:
             self._answer = held.enter_context(caller.desk.queries.gateway.query(question))
             held.callback(self._account, entry)
             at = self._answer.snapshot
-            entry.snapshot = at.id
+            entry.snapshot, entry.tables = at.id, tuple(map(str, self._answer.tables))
             with caller.lake() as lake:
                 # at a point, other tables are read at older snapshots than the one that it is named by
                 oldest = min(question.at.point.values()) if question.at.point else at.id

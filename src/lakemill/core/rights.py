@@ -103,8 +103,13 @@ def sees(identity: Identity, table: QualifiedName) -> bool:
     schema = table.key[0]
     if schema == HIDDEN or (identity.schemas is not None and schema not in identity.schemas):
         return False
-    whole = ".".join(table.key)
-    return not identity.tables or any(fnmatchcase(whole, pattern) for pattern in identity.tables)
+    return not identity.tables or any(_like(table, pattern) for pattern in identity.tables)
+
+
+def _like(table: QualifiedName, pattern: str) -> bool:
+    """Schema by schema and name by name: a `*` does not reach over the dot into a schema that has one in its name."""
+    schema, _, name = pattern.partition(".")
+    return fnmatchcase(table.key[0], schema) and fnmatchcase(table.key[1], name)
 
 
 def parse_roles(words: Iterable[str]) -> frozenset[Role]:
