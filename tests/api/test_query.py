@@ -395,3 +395,15 @@ def test_the_client_tells_whether_an_answer_was_cut(key: str, urls: tuple[str, s
             found = client.query("FROM range(10) r(i)", row_limit=limit)
             assert found.rows() == [{"i": i} for i in range(limit)]
             assert (found.statistics["rows"], found.statistics["truncated"]) == (limit, cut)
+
+
+def test_a_table_is_told_of_whatever_its_types(api: Api, key: str) -> None:
+    with api.lake.duck() as duck:
+        duck.execute(
+            "CREATE TABLE main.odd AS SELECT TIMETZ '12:00:00+00' AS a, [INTERVAL 1 DAY] AS b, 1::VARIANT AS c"
+        )
+    found = api.get("/v1/tables/odd", key)
+    assert found.status_code == 200, found.text
+    assert [one["type"] for one in found.json()["schema"]] == ["TIMETZ", "INTERVAL[]", "VARIANT"]
+    told = asked(api, key, "FROM odd")
+    assert told.json()["rows"] == [["12:00:00+00", ["P1D"], "1"]], told.text
