@@ -23,6 +23,7 @@ from lakemill.api.app import make
 from lakemill.api.desk import Desk
 from lakemill.api.probes import serve_in_thread
 from lakemill.core.rights import Role
+from lakemill.errors import QueryTimedOut
 from lakemill.store import audit
 from lakemill.telemetry import metrics
 from lakemill.telemetry.declared import QUERY_ENDS
@@ -407,3 +408,33 @@ def test_a_table_is_told_of_whatever_its_types(api: Api, key: str) -> None:
     assert [one["type"] for one in found.json()["schema"]] == ["TIMETZ", "INTERVAL[]", "VARIANT"]
     told = asked(api, key, "FROM odd")
     assert told.json()["rows"] == [["12:00:00+00", ["P1D"], "1"]], told.text
+
+
+def test_the_client_does_not_ask_again_what_took_too_long(key: str) -> None:
+    """Neither when the service says so, nor when it says nothing; what is busy for a moment, it does."""
+    answers: list[Any] = []
+    sent = 0
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        nonlocal sent
+        sent += 1
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        assert isinstance(found, httpx.Response)
+        return found
+
+    def told(code: str, status: int) -> httpx.Response:
+        return httpx.Response(status, json={"code": code, "message": "why"})
+
+    with lakemill.Client("http://lake", key, transport=httpx.MockTransport(answered)) as client:
+        answers += [told("QUERY_TIMED_OUT", 504)]
+        with pytest.raises(QueryTimedOut, match="why"):
+            client.query("SELECT 1")
+        answers += [httpx.ReadTimeout("silence")]
+        with pytest.raises(QueryTimedOut, match="no answer came within 90 s"):
+            client.query("SELECT 1")
+        assert sent == 2
+        answers += [told("QUERIES_QUEUED", 503), httpx.ReadError("lost"), httpx.Response(200, content=b"")]
+        client.query("SELECT 1")
+        assert sent == 5
