@@ -318,6 +318,23 @@ def test_who_leaves_cancels(key: str, urls: tuple[str, str], sql: str) -> None:
     until(lambda: not running(urls[0], key))
 
 
+@pytest.mark.parametrize("format_", ["json", "csv", "arrow", "parquet"])
+def test_an_answer_that_is_ended_in_its_middle_does_not_look_whole(
+    key: str, urls: tuple[str, str], format_: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And it is no error of ours, which the log would have with a traceback."""
+    id_, headers = uuid4(), {"x-api-key": key}
+    words = {"sql": "SELECT i, repeat('x', 1000) AS x FROM range(5000000) t(i)", "id": str(id_), "format": format_}
+    with httpx.stream("POST", f"{urls[0]}/v1/query", json=words, headers=headers, timeout=30) as answer:
+        pieces = answer.iter_bytes()
+        assert next(pieces)
+        assert httpx.delete(f"{urls[1]}/v1/queries/{id_}", headers=headers).status_code == 202
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
+    until(lambda: not running(urls[0], key))
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 # ---------------------------------------------------------------- waiting for a token
 @pytest.fixture(scope="module")
 def unseen(api: Api) -> str:
