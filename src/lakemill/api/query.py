@@ -36,6 +36,7 @@ from lakemill.errors import (
     QueryRefused,
     QueryTimedOut,
     QuotaExceeded,
+    TableSuspended,
     UnknownQuery,
     UserError,
 )
@@ -239,6 +240,11 @@ class Stream:
                 seen = barrier.wait(self._caller.lake, token, names, timeout, lambda: queries.stopped(self.id))
             if (why := queries.stopped(self.id)) is not None:
                 raise why
+        except TableSuspended as error:
+            if not self._caller.identity.bounded:
+                raise
+            told = f"{error.place}, or a table that it reads, is suspended, and has not seen the token"
+            raise TableSuspended(told, place=error.place) from None  # which one may not be for this caller to know
         except ConsistencyTimeout as error:
             error.token = write_token(desk.ingest.lake_id, error.watermark)
             raise
