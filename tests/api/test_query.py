@@ -133,6 +133,9 @@ def test_no_value_is_lost_in_a_text(api: Api, key: str, sql: str) -> None:
     found = asked(api, key, text)
     assert found.status_code == 200, found.text
     assert found.json()["rows"] == [[as_json, 1]]
+    in_arrow = asked(api, key, text, format="arrow")
+    with pa.ipc.open_stream(in_arrow.content) as stream:
+        assert stream.read_all().num_rows == 1
     other = asked(api, key, text, format="csv")
     if as_csv is None:
         problem(other, 400, "BAD_ARGUMENT")

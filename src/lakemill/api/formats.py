@@ -90,7 +90,9 @@ class Written:
     """What pyarrow writes into a file: Arrow's stream, Parquet. Their metadata `lakemill` has the statistics, too."""
 
     def __init__(self, schema: pa.Schema, open_: Callable[[Any, pa.Schema], Any]) -> None:
-        self._file, self._schema = _Taken(), schema
+        self._file = _Taken()
+        self._last: pa.RecordBatch
+        """There is one, if of no rows."""
         with _held():
             self._writer = open_(self._file, schema)
 
@@ -99,6 +101,7 @@ class Written:
 
     def piece(self, batch: pa.RecordBatch) -> bytes:
         self._writer.write_batch(batch)
+        self._last = batch
         return self._file.take()
 
     def tail(self, statistics: Mapping[str, Any]) -> bytes:
@@ -106,10 +109,7 @@ class Written:
         if isinstance(self._writer, pq.ParquetWriter):
             self._writer.add_key_value_metadata(told)
         else:  # with a batch of no rows: those that are sent can't be told any more
-            nothing = pa.RecordBatch.from_arrays(
-                [pa.array([], kind) for kind in self._schema.types], schema=self._schema
-            )
-            self._writer.write_batch(nothing, custom_metadata=told)
+            self._writer.write_batch(self._last.slice(0, 0), custom_metadata=told)
         self._writer.close()
         return self._file.take()
 
