@@ -16,6 +16,7 @@ import random
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import TracebackType
@@ -26,7 +27,15 @@ import httpx
 import msgspec
 
 from lakemill.core.receipts import later
-from lakemill.errors import ConsistencyTimeout, LakemillError, OutcomeUnknown, Retry, UnavailableError, of_code
+from lakemill.errors import (
+    ConsistencyTimeout,
+    LakemillError,
+    OutcomeUnknown,
+    QueryTimedOut,
+    Retry,
+    UnavailableError,
+    of_code,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +80,19 @@ class Result:
         with pa.ipc.open_stream(io.BytesIO(self.body)) as stream:
             return stream.read_all()
 
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """What the service tells of it: rows, seconds, and whether ``row_limit`` cut it (``truncated``)."""
+        import pyarrow as pa
+
+        told: bytes = b"{}"
+        with pa.ipc.open_stream(io.BytesIO(self.body)) as stream, suppress(StopIteration):
+            while True:
+                about = stream.read_next_batch_with_custom_metadata().custom_metadata
+                told = told if about is None else about[b"lakemill"]
+        found: dict[str, Any] = msgspec.json.decode(told).get("statistics", {})
+        return found
+
     def pandas(self) -> pd.DataFrame:
         found: pd.DataFrame = self.arrow().to_pandas()
         return found
@@ -88,11 +110,14 @@ class Client:
         url: str,
         key: str | None = None,
         *,
-        timeout: float = 60.0,
+        timeout: float = 90.0,
         retry_for: float = 60.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """``key`` is an API key; ``retry_for`` how many seconds a request is tried again before it fails."""
+        """``key`` is an API key; ``retry_for`` how many seconds a request is tried again before it fails.
+
+        ``timeout``: seconds without a word of the service; more than a query may take there (``query.timeout``).
+        """
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(base_url=url.rstrip("/"), headers=headers, timeout=timeout, transport=transport)
         self._timeout, self._retry_for = timeout, retry_for
@@ -213,17 +238,26 @@ class Client:
         headers = {"Content-Type": "application/json", "Accept": ARROW}
         # the service's own time is not counted against the connection's
         limit = self._timeout + (timeout or 0.0)
-        patient = timeout is None
-        answer = self._ask("POST", "/v1/query", patient=patient, content=body, headers=headers, timeout=limit)
+        once = () if timeout is None else (ConsistencyTimeout,)
+        try:
+            answer = self._ask(
+                "POST", "/v1/query", once=(*once, QueryTimedOut), content=body, headers=headers, timeout=limit
+            )
+        except httpx.ReadTimeout as error:  # the same again would take as long again, and ask twice as much
+            remedy = "give the client more time (timeout), or ask for less"
+            raise QueryTimedOut(f"no answer came within {limit:g} s", remedy=remedy) from error
         return Result(answer.content, answer.headers)
 
     # ------------------------------------------------------------ asking
-    def _ask(self, method: str, path: str, *, patient: bool = True, **what: Any) -> httpx.Response:
+    def _ask(self, method: str, path: str, *, once: tuple[type[Exception], ...] = (), **what: Any) -> httpx.Response:
+        """``once``: what is not tried again; with any of these, a service that says nothing is raised as it is."""
         until, pause = time.monotonic() + self._retry_for, 0.1
         while True:
             try:
                 answer = self._http.request(method, path, **what)
             except httpx.TransportError as error:
+                if once and isinstance(error, httpx.ReadTimeout):
+                    raise
                 if time.monotonic() + pause > until:
                     raise _lost(error) from error
                 wait = pause
@@ -233,8 +267,7 @@ class Client:
                 told = _told(answer)
                 wait = max(pause, _after(answer))
                 again = answer.status_code in _RETRIED and told.retry in (Retry.BACK_OFF, Retry.LOOK_FIRST)
-                again = again and (patient or not isinstance(told, ConsistencyTimeout))
-                if not again or time.monotonic() + wait > until:
+                if not again or isinstance(told, once) or time.monotonic() + wait > until:
                     raise told
             time.sleep(wait * random.uniform(0.75, 1.25))  # noqa: S311 - only so that clients don't march in step
             pause = min(pause * 2, _LONGEST_PAUSE)

@@ -30,8 +30,8 @@ ENDPOINTS: list[tuple[str, str, dict[str, Any], Action]] = [
     ("POST", "/v1/letters/{letter_id}/replay", {}, Action.DEFINE),
     ("DELETE", "/v1/letters/{letter_id}", {}, Action.DEFINE),
     ("POST", "/v1/query", {"json": {"sql": "SELECT 1"}}, Action.QUERY),
-    ("GET", "/v1/queries", {}, Action.QUERY),
-    ("DELETE", "/v1/queries/{id}", {}, Action.QUERY),
+    ("GET", "/v1/queries", {}, Action.CANCEL),
+    ("DELETE", "/v1/queries/{id}", {}, Action.CANCEL),
     ("GET", "/v1/snapshots", {}, Action.SEE),
     ("GET", D, {}, Action.SEE),
     ("GET", f"{D}/{{table}}", {}, Action.SEE),
@@ -203,6 +203,31 @@ def test_what_reads_and_is_read_elsewhere_is_not_named(api: Api, acme: str, whol
     problem(api.post("/v1/points", acme, json={"tables": ["acme.orders", "globex.secrets"]}), 404, "UNKNOWN_TABLE")
     assert api.ask("DELETE", f"{D}/acme.mine?cascade=true", whole).json() == {"dropped": ["acme.mine", "globex.spy"]}
     assert api.ask("DELETE", f"{D}/acme.gift", acme).status_code == 200
+
+
+def test_errors_do_not_name_what_is_not_seen(api: Api, acme: str, whole: str) -> None:
+    """Who reads a table that is to go, who is suspended on the way to it, and through whom a circle leads."""
+    made = {"name": "acme.events", "columns": [{"name": "id", "type": "BIGINT"}]}
+    assert api.post("/v1/tables", whole, json=made).status_code == 201
+    assert create(api, whole, "globex.hidden", "SELECT id FROM acme.events").status_code == 201
+    assert create(api, whole, "acme.through", "SELECT id FROM globex.hidden").status_code == 201
+    writer = api.key(Role.INGEST_WRITER, Role.QUERY_READER, of="acme")
+    sent = api.post("/v1/ingest/acme.events", writer, json={"records": [{"payload": {"id": 1}}]}).json()
+    assert api.post(f"{D}/globex.hidden/suspend", whole).status_code == 200
+    words = {"sql": "FROM acme.through", "min_visibility_token": sent["visibility_token"]}
+    told = [
+        problem(api.ask("DELETE", "/v1/tables/acme.events?force=true", acme), 409, "HAS_DEPENDENTS"),
+        problem(create(api, acme, "acme.turn", "SELECT id FROM acme.turn"), 400, "CYCLE"),
+    ]
+    with api.lake.duck() as duck:
+        duck.execute("CREATE TABLE acme.through AS SELECT 1 AS id")  # nobody has loaded it
+        told.append(problem(api.post("/v1/query", writer, json=words), 409, "TABLE_SUSPENDED"))
+        duck.execute("DROP TABLE acme.through")
+    assert all("globex" not in str(one) and "hidden" not in str(one) for one in told), told
+    whole_told = problem(api.ask("DELETE", "/v1/tables/acme.events?force=true", whole), 409, "HAS_DEPENDENTS")
+    assert "globex.hidden" in whole_told["message"]
+    assert api.ask("DELETE", f"{D}/globex.hidden?cascade=true", whole).status_code == 200
+    assert api.ask("DELETE", "/v1/tables/acme.events?force=true", acme).status_code == 204
 
 
 def test_keys_pins_and_audit_are_ones_own(api: Api, acme: str, whole: str) -> None:

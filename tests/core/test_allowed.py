@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 from typing import Any
 
 import duckdb
@@ -10,8 +12,8 @@ import pytest
 
 from lakemill.core.allowed import Allowed, allowed
 from lakemill.core.harmless import BOUND_SPECIALLY, FUNCTIONS, REFUSED, REFUSED_PREFIXES, TABLE_FUNCTIONS
-from lakemill.core.reading import check_kinds, check_text, tree_of
-from lakemill.errors import BadStatement, QueryRefused
+from lakemill.core.reading import check_kinds, check_text, tree_of, without_end
+from lakemill.errors import BadStatement, LakemillError, QueryRefused
 
 LONGEST = 10_000
 
@@ -191,3 +193,41 @@ def test_compared_columns_and_cuts(engine: Any) -> None:
     assert found.compared == {"t", "u", "k", "b", "x", "c"}
     assert not found.cuts_inside
     assert judged(engine, "SELECT * FROM (FROM t LIMIT 3) JOIN u USING (k)").cuts_inside
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT $1,$2",
+        "SELECT $a+$b, $a||$b",
+        "SELECT abs($1)*$2 FROM t LIMIT $3",
+        "SELECT $x$a $1; b$x$||$1, '$1'||$1 -- $2\n+$3",
+        'SELECT $1 AS "a;$b", $$ $1; $$||$2 /* $3; */',
+        "SELECT 1; -- done; really",
+        "SELECT 1 /* a */; /* b */ ;",
+    ],
+)
+def test_parameters_and_comments_stand_wherever_duckdb_takes_them(text: str) -> None:
+    check_text(text, LONGEST)
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT $1,$2; DROP TABLE t", "SELECT $a$ $a$||$b; SELECT $b", "SELECT '$1'; DROP TABLE $2"]
+)
+def test_no_parameter_hides_a_second_statement(text: str) -> None:
+    with pytest.raises(QueryRefused, match="more than one"):
+        check_text(text, LONGEST)
+
+
+@pytest.mark.parametrize("piece", ["/*", "$a$", "$", "'", '"', "$1$", "--", "$a$b"])
+def test_marks_that_never_end_take_no_longer_than_others(piece: str) -> None:
+    text = "SELECT " + piece * (250_000 // len(piece))
+    begun = time.monotonic()
+    with suppress(LakemillError):
+        check_text(text, 1 << 20)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_statement_without_its_end() -> None:
+    assert without_end("SELECT ';', $1;$2 -- x") == "SELECT ';', $1"
+    assert without_end("SELECT 1 -- ;") == "SELECT 1 -- ;"

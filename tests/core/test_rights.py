@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakemill.core.names import parse_name
+from lakemill.core.names import QualifiedName, parse_name
 from lakemill.core.rights import (
     GRANTS,
     LAKE_WIDE,
@@ -28,6 +28,7 @@ W, R, T, O = Role.INGEST_WRITER, Role.QUERY_READER, Role.TABLE_ADMIN, Role.OPS_A
 MAY = {
     Action.SEE: {W, R, T, O},
     Action.QUERY: {R},
+    Action.CANCEL: {R, O},
     Action.INGEST: {W},
     Action.PIN: {R, T, O},
     Action.DEFINE: {T},
@@ -122,3 +123,12 @@ def test_words() -> None:
     for wrong in (["orders"], [".x"], ["x."], [""]):
         with pytest.raises(BadArgument, match="pattern"):
             parse_patterns(wrong)
+
+
+def test_a_pattern_does_not_reach_into_a_schema_with_a_dot() -> None:
+    who = Identity("key:x", frozenset({R}), tables=("acme.*", "*.shared"))
+    assert sees(who, QualifiedName("acme", "t"))
+    assert sees(who, QualifiedName("acme", "a.b"))
+    assert sees(who, QualifiedName("other", "shared"))
+    assert not sees(who, QualifiedName("acme.secret", "t"))
+    assert not sees(who, QualifiedName("other", "x.shared"))

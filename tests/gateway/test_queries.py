@@ -123,6 +123,44 @@ def test_views_see_the_tables_of_their_snapshot(place: Place) -> None:
     assert place.ask("FROM vs.nested", before) == ["[11]", "[2]"]
 
 
+def test_a_view_may_name_the_catalog_that_its_maker_attached(place: Place) -> None:
+    place.tell(
+        "CREATE TABLE of_catalog AS SELECT 1 AS id", "CREATE VIEW by_catalog AS SELECT id FROM lake.main.of_catalog"
+    )
+    assert place.ask("FROM by_catalog") == place.stock("FROM by_catalog") == ["[1]"]
+
+
+def test_types_that_spark_does_not_have_are_read(place: Place) -> None:
+    """In files and in the catalog."""
+    columns = "a TIMETZ, b TIMESTAMP_NS, c INTERVAL, d TIMETZ[], e UHUGEINT"
+    row = "'12:00:00+05:30', '2026-01-02 03:04:05.678901234', INTERVAL '1 month', ['12:00:00+01'], 7"
+    place.tell(f"CREATE TABLE alone ({columns})", f"INSERT INTO alone SELECT {row} FROM range(20)")
+    place.tell(f"INSERT INTO alone VALUES ({row})")
+    text = "SELECT a::VARCHAR, b, c, d::VARCHAR, e::VARCHAR FROM alone"
+    assert place.ask(text) == place.stock(text)
+    assert len(place.ask("FROM alone")) == 21
+
+
+def test_a_view_means_the_same_to_everybody(place: Place) -> None:
+    """A name in a view is not that of another table because its reader may see only that one."""
+    place.tell(
+        "CREATE SCHEMA seen_by",
+        "CREATE TABLE seen_by.twice AS SELECT 'seen_by' AS whose",
+        "CREATE TABLE main.twice AS SELECT 'main' AS whose",
+        "CREATE VIEW seen_by.of_twice AS SELECT whose FROM twice",
+        "CREATE TABLE main.once AS SELECT 'main' AS whose",
+        "CREATE VIEW seen_by.of_once AS SELECT whose FROM once",
+    )
+
+    def asked(view: str, hidden: str) -> list[str]:
+        return place.ask(f"FROM seen_by.{view}", visible=lambda name: name != parse_name(hidden))
+
+    assert asked("of_twice", "main.twice") == place.stock("FROM seen_by.of_twice") == ["['seen_by']"]
+    with pytest.raises(errors.UnknownTable, match="which the view of_twice reads"):
+        asked("of_twice", "seen_by.twice")
+    assert asked("of_once", "seen_by.once") == ["['main']"], "what is not there hides nothing"
+
+
 def test_a_table_is_found_by_name_whatever_its_letters(place: Place) -> None:
     place.tell('CREATE SCHEMA "Odd Place"', 'CREATE TABLE "Odd Place"."T.1" AS SELECT 1 AS "Äb", 2 AS "select"')
     text = 'SELECT "Odd Place"."T.1"."Äb", "SELECT" FROM "odd place"."t.1"'

@@ -7,7 +7,8 @@ its answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -29,7 +30,16 @@ from lakemill.core.references import tables as tables_of
 from lakemill.core.refresh import Outcome, State
 from lakemill.core.rights import Action
 from lakemill.core.statement import Create, Drop, IfExists
-from lakemill.errors import Forbidden, HasDependents, MalformedBody, RefreshFailed, UnsupportedMedia, of_code
+from lakemill.errors import (
+    Cycle,
+    Forbidden,
+    HasDependents,
+    MalformedBody,
+    RefreshFailed,
+    UnsupportedMedia,
+    UpstreamFailed,
+    of_code,
+)
 from lakemill.runtime import dynamic, facts, show
 from lakemill.runtime.analyse import parse_query
 from lakemill.runtime.asking import ask_for_refresh
@@ -156,7 +166,7 @@ def create_dynamic_table(
         sources = _sources(caller, wanted)
         caller.require(Action.DEFINE, name)
         caller.require(Action.SEE, *sources)
-        with caller.lake() as lake, placed(wanted):
+        with caller.lake() as lake, placed(wanted), _unnamed(caller):
             _require_seen(caller, lake, wanted)
             load = wanted.definition.initialize is Initialize.ON_CREATE
             spark = wanted.definition.dialect is Dialect.SPARK  # which alone knows its columns
@@ -217,7 +227,7 @@ def refresh_dynamic_table(
             with caller.desk.working("a full refresh" if full else "a refresh"):
                 done = refresh(lake, [own], full=full)
             _observe(done)
-            _require_done(done)
+            _require_done(caller, done)
             entry.snapshot, entry.rows = done[-1].commit, done[-1].rows_inserted
             return _refreshes(caller, done)
         work = ask_for_refresh(lake, own)
@@ -305,6 +315,17 @@ def _require_seen(caller: Caller, lake: Lake, wanted: Create) -> None:
         caller.require(Action.SEE, *(source.name for source in dynamic.analysed(lake, wanted).sources))
 
 
+@contextmanager
+def _unnamed(caller: Caller) -> Iterator[None]:
+    """A circle may lead through tables that the caller does not see."""
+    try:
+        yield
+    except Cycle as error:
+        if not caller.identity.bounded:
+            raise
+        raise Cycle("dynamic tables would read each other in a circle", place=error.place) from None
+
+
 def _observe(done: Sequence[RefreshRecord]) -> None:
     """As a worker does: log and metrics know of every refresh of this process."""
     told = next((record for record in done if record.outcome is not Outcome.SUCCEEDED), None)
@@ -313,10 +334,12 @@ def _observe(done: Sequence[RefreshRecord]) -> None:
         metrics.observe_refresh(record, told=record is told)
 
 
-def _require_done(done: Sequence[RefreshRecord]) -> None:
-    """Fail as the first that failed."""
+def _require_done(caller: Caller, done: Sequence[RefreshRecord]) -> None:
+    """Fail as the first that failed; of one that the caller does not see, it learns just that."""
     for record in done:
         if record.outcome is not Outcome.SUCCEEDED:
+            if not caller.sees(record.name):
+                raise UpstreamFailed("a table that it reads, and that you don't see, could not be refreshed")
             kind = RefreshFailed if record.error_code is None else of_code(record.error_code)
             message, _, remedy = (record.error_text or "it failed").partition(" → ")
             raise kind(message, remedy=remedy or None, place=str(record.name))

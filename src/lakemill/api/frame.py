@@ -24,7 +24,7 @@ from lakemill.api.problems import problem
 from lakemill.errors import BadRequest, BodyTooLarge, InternalError, LakemillError
 from lakemill.runtime.meaning import meaning
 from lakemill.telemetry import metrics
-from lakemill.telemetry.log import bound, failed
+from lakemill.telemetry.log import bound, failed, log
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -78,9 +78,12 @@ class Frame:
                 status = GONE
             except Exception as error:
                 told = self._told(scope, error)
-                if status:  # too late for another answer: the connection is cut
+                if not status:
+                    await problem(told, trace)(scope, receive, traced)
+                elif isinstance(told, InternalError):  # too late for another answer: the connection is cut
                     raise
-                await problem(told, trace)(scope, receive, traced)
+                else:  # by the server, too, as the answer is not whole; a caller's cancel is no error of ours
+                    log().info(f"{scope['method']} {scope['path']}: cut, {told.code}")
             finally:
                 self._count(scope, status, time.monotonic() - begun)
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from lakemill.errors import LakemillError, QueryRuns
+from lakemill.errors import Busy, LakemillError, QueryCancelled, QueryRuns
 from lakemill.gateway.gate import Gateway
 from lakemill.settings import Settings
 from lakemill.store import db, work
@@ -22,12 +22,18 @@ POLL, PAUSE, AGAIN = 2.0, 1.0, 0.05
 """Seconds: between looks whether it is to end, before another try when PostgreSQL is away, and to cancel."""
 
 
+WAITERS = 100
+"""Queries that may wait for a token at the same time: fewer than the threads for queries, or nobody else had one."""
+
+
 class Queries:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._gateway: Gateway | None = None
         self._asked: dict[str, str] = {}
+        self._stopped: set[str] = set()
+        self._waiting = threading.BoundedSemaphore(WAITERS)
         self._closed = threading.Event()
 
     @property
@@ -52,7 +58,22 @@ class Queries:
         try:
             yield
         finally:
+            self._stopped.discard(id_)
             self._asked.pop(id_, None)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """A query waits for a token, in the body; refused where too many do."""
+        if not self._waiting.acquire(blocking=False):
+            raise Busy(f"{WAITERS} queries wait for their tokens already")
+        try:
+            yield
+        finally:
+            self._waiting.release()
+
+    def stopped(self, id_: str) -> LakemillError | None:
+        """Why it is not to go on, for who has not come to the gateway yet."""
+        return QueryCancelled("it was cancelled") if id_ in self._stopped else None
 
     def cancel(self, conn: db.Connection, id_: str, who: str | None) -> None:
         """Stop it, here or elsewhere, if this caller asked it (None: whoever did)."""
@@ -70,6 +91,7 @@ class Queries:
         asked = self._asked.get(id_)
         if asked is None or who not in (None, asked):
             return False
+        self._stopped.add(id_)
         threading.Thread(target=self._insist, args=(id_,), name="cancel", daemon=True).start()
         return True
 

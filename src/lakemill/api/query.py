@@ -36,6 +36,7 @@ from lakemill.errors import (
     QueryRefused,
     QueryTimedOut,
     QuotaExceeded,
+    TableSuspended,
     UnknownQuery,
     UserError,
 )
@@ -100,14 +101,19 @@ class StatisticsModel(BaseModel):
 
 
 class QueryAnswer(BaseModel):
-    """JSON; other formats say the first four in headers: `X-Query-Id`, `X-Snapshot-Id` and so on."""
+    """JSON; other formats say the first four in headers: `X-Query-Id`, `X-Snapshot-Id` and so on.
+
+    Arrow (with its last batch) and Parquet have the statistics in the metadata `lakemill`; CSV has no place for them.
+    """
 
     query_id: UUID
     snapshot_id: int
     snapshot_time: AwareDatetime
     visibility_token: str = Field(description="Everything that was accepted up to it is in this snapshot, or died.")
     columns: list[ColumnModel]
-    rows: list[list[Any]] = Field(description="Decimals as texts, times as ISO 8601, bytes as base64.")
+    rows: list[list[Any]] = Field(
+        description="Decimals, NaN and Infinity as texts, times as ISO 8601, bytes as base64."
+    )
     statistics: StatisticsModel
 
 
@@ -134,7 +140,7 @@ async def query(body: NewQuery, request: Request, caller: Who) -> StreamingRespo
 @router.get("/queries")
 def list_queries(caller: Who) -> list[RunningModel]:
     """What runs in the process that answers: one's own queries, or for who administers the lake, all."""
-    caller.require(Action.QUERY)
+    caller.require(Action.CANCEL)
     found = caller.desk.queries.running
     return [RunningModel(id=UUID(id_), who=who) for id_, who in found.items() if _of(caller) in (None, who)]
 
@@ -142,8 +148,8 @@ def list_queries(caller: Who) -> list[RunningModel]:
 @router.delete("/queries/{id}", status_code=202, response_class=Response, responses=documented(404))
 def cancel_query(id: UUID, caller: Who) -> None:
     """Stop a query, whichever process runs it; 404 where this one knows that it is somebody else's."""
-    caller.require(Action.QUERY)
     with caller.audited("query.cancel", about=str(id)):
+        caller.require(Action.CANCEL)
         who = caller.desk.queries.running.get(id.hex)
         if who is not None and _of(caller) not in (None, who):
             raise UnknownQuery(f"there is no query {id}")
@@ -174,15 +180,18 @@ class Stream:
             held.enter_context(_counted())
             entry = held.enter_context(caller.audited("query", about=self.id, sql=body.sql))
             caller.require(Action.QUERY)
-            question = self._awaited(self._question())
+            question = self._question()
             held.enter_context(caller.desk.queries.run(self.id, caller.holder))
+            question = self._awaited(question)
             held.enter_context(caller.query_slot(caller.desk.settings.query.timeout + timedelta(minutes=1)))
             self._answer = held.enter_context(caller.desk.queries.gateway.query(question))
             held.callback(self._account, entry)
             at = self._answer.snapshot
-            entry.snapshot = at.id
+            entry.snapshot, entry.tables = at.id, tuple(map(str, self._answer.tables))
             with caller.lake() as lake:
-                token = write_token(*batches.covered(lake.conn, at.id))
+                # at a point, other tables are read at older snapshots than the one that it is named by
+                oldest = min(question.at.point.values()) if question.at.point else at.id
+                token = write_token(*batches.covered(lake.conn, oldest))
             about = {
                 "query_id": UUID(self.id),
                 "snapshot_id": at.id,
@@ -220,14 +229,22 @@ class Stream:
 
     def _awaited(self, question: Question) -> Question:
         """At the snapshot that shows its token; as it is where it has none."""
-        body, desk = self._body, self._caller.desk
+        body, desk, queries = self._body, self._caller.desk, self._caller.desk.queries
         if body.min_visibility_token is None:
             return question
         token = desk.ingest.number(body.min_visibility_token)
-        names = desk.queries.gateway.reads(question)
+        timeout = timedelta(milliseconds=body.consistency_timeout_ms)
         try:
-            with self._caller.lake() as lake:
-                seen = barrier.wait(lake, token, names, timedelta(milliseconds=body.consistency_timeout_ms))
+            with queries.waiting():
+                names = queries.gateway.reads(question)
+                seen = barrier.wait(self._caller.lake, token, names, timeout, lambda: queries.stopped(self.id))
+            if (why := queries.stopped(self.id)) is not None:
+                raise why
+        except TableSuspended as error:
+            if not self._caller.identity.bounded:
+                raise
+            told = f"{error.place}, or a table that it reads, is suspended, and has not seen the token"
+            raise TableSuspended(told, place=error.place) from None  # which one may not be for this caller to know
         except ConsistencyTimeout as error:
             error.token = write_token(desk.ingest.lake_id, error.watermark)
             raise

@@ -12,8 +12,8 @@ from lakemill.api.models import SnapshotId, TableName
 from lakemill.api.problems import documented
 from lakemill.core.names import QualifiedName, parse_name
 from lakemill.core.rights import Action
-from lakemill.core.schema import duck_type
-from lakemill.errors import UnknownTable
+from lakemill.core.schema import Column, duck_type
+from lakemill.errors import UnknownTable, UnsupportedType
 from lakemill.lake.listing import ListedTable, list_snapshots, list_tables
 from lakemill.runtime.open import Lake
 from lakemill.store import definitions
@@ -74,7 +74,7 @@ def get_table(table: TableName, caller: Who, at: At = None) -> TableDetails:
         columns = None
         if found.kind == "table":
             columns = [
-                ColumnModel(name=c.name, type=duck_type(c), nullable=c.nulls_allowed, default=_default(c.default))
+                ColumnModel(name=c.name, type=_type(c), nullable=c.nulls_allowed, default=_default(c.default))
                 for c in lake.table(str(name)).describe(snapshot).columns
             ]
         dynamic = {own.name} if (own := definitions.find(lake.conn, name)) is not None else set()
@@ -90,6 +90,14 @@ def _listed(caller: Caller, lake: Lake, at: int) -> list[ListedTable]:
 
 def _name(one: ListedTable) -> QualifiedName:
     return QualifiedName(one.schema, one.name)
+
+
+def _type(column: Column) -> str:
+    """DuckDB's word for it, or the catalog's where we have none: a table is told of, whoever can read it."""
+    try:
+        return duck_type(column, alone=True)
+    except UnsupportedType:
+        return column.type.upper()
 
 
 def _default(text: str | None) -> str | None:

@@ -154,7 +154,7 @@ def drop_table(
     with caller.audited("tables.drop", tables=[name]):
         caller.require(Action.DEFINE, name)
         with caller.lake() as lake:
-            ingest_tables.drop(lake, name, force=force, keep=keep)
+            ingest_tables.drop(lake, name, force=force, keep=keep, seen=caller.sees)
 
 
 @router.get("/lag")

@@ -34,6 +34,7 @@ def command(
         lakemill query "SELECT * FROM orders WHERE id = ?" --param 7 --token lm1-0b5c-2a-9c31
         lakemill query "FROM by_day" --at 12 --url https://lake.example --format json
     """
+    from lakemill.api import plain
     from lakemill.client import Client
 
     words = given(context)
@@ -42,4 +43,5 @@ def command(
     with Client(url or f"http://{service.host}:{service.port}", key) as client:
         asked: dict[str, Any] = {"token": token, "snapshot": at, "row_limit": limit, "timeout": wait if token else None}
         found = client.query(sql, param, **asked).arrow()
-    output.rows(found.column_names, [list(row.values()) for row in found.to_pylist()], empty="no rows")
+    columns = [plain.values(column.combine_chunks()) for column in found.columns]
+    output.rows(found.column_names, [list(row) for row in zip(*columns, strict=True)], empty="no rows")

@@ -24,6 +24,12 @@ DEEPEST = 200
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _STRANGE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 """Control characters, and those that are not seen or turn the direction of what is."""
+_PARAMETER = re.compile(
+    r"""'[^']*'? | "[^"]*"? | --[^\n]* | /\*.*?(?:\*/|\Z)
+    | \$((?:[^\W\d]\w*)?)\$.*?(?:\$\1\$|\Z) | (?<!\w)(\$)(?=\w)""",
+    re.DOTALL | re.VERBOSE,
+)
+"""What may hold a dollar without meaning one, to its end or to that of the text; else a parameter's dollar."""
 _BEGINS = frozenset(
     {"SELECT", "FROM", "WITH", "VALUES", "DESCRIBE", "SUMMARIZE", "SHOW", "UNPIVOT", "TABLE", "(", "PIVOT"}
 )
@@ -34,7 +40,8 @@ def check_text(text: str, longest: int) -> None:
     """Refuse what is not one statement that reads."""
     if len(text.encode()) > longest:
         raise QueryRefused(f"it is longer than {longest} bytes", remedy="give values as parameters")
-    tokens = _tokens(text)
+    other = _without_parameters(text)
+    tokens = _tokens(other)
     _check_characters(text, tokens)
     _check_depth(tokens)
     statements = _statements(tokens)
@@ -48,13 +55,21 @@ def check_text(text: str, longest: int) -> None:
             f"{first.text.upper()[:40]} is not for queries", remedy="write a SELECT", place=_place(text, first)
         )
     try:
-        parsed = [tree for tree in sqlglot.parse(text, dialect="duckdb") if tree is not None]
+        trees = sqlglot.parse(other, dialect="duckdb")
+        # a comment behind the last semicolon is a tree of its own
+        parsed = [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]
     except SqlglotError:
         return  # syntax that it does not know; its lexer has seen one statement that begins as a query does
     except RecursionError:
         raise QueryRefused("it nests too deeply") from None
     if len(parsed) != 1 or not isinstance(parsed[0], _QUERIES):
         raise QueryRefused("it is not a query")
+
+
+def without_end(text: str) -> str:
+    """One statement, without the semicolon and what stands behind it."""
+    ends = (token.start for token in _tokens(_without_parameters(text)) if token.token_type is TokenType.SEMICOLON)
+    return text[: next(ends, len(text))]
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
@@ -72,6 +87,11 @@ def tree_of(text: str) -> dict[str, Any]:
     except RecursionError:
         raise QueryRefused("it nests too deeply") from None
     return found if isinstance(found, dict) else {}
+
+
+def _without_parameters(text: str) -> str:
+    """The same text, at the same places, with names for parameters: sqlglot takes ``$1,$`` for the mark of a quote."""
+    return _PARAMETER.sub(lambda found: "_" if found[2] else found[0], text)
 
 
 def _tokens(text: str) -> list[Token]:

@@ -28,6 +28,7 @@ class Action(Enum):
 
     SEE = "see tables"
     QUERY = "query"
+    CANCEL = "list or cancel queries"
     INGEST = "ingest"
     PIN = "pin snapshots"
     DEFINE = "create, alter or drop tables"
@@ -40,11 +41,11 @@ class Action(Enum):
 
 GRANTS: Mapping[Role, frozenset[Action]] = {
     Role.INGEST_WRITER: frozenset({Action.SEE, Action.INGEST}),
-    Role.QUERY_READER: frozenset({Action.SEE, Action.QUERY, Action.PIN}),
+    Role.QUERY_READER: frozenset({Action.SEE, Action.QUERY, Action.CANCEL, Action.PIN}),
     Role.TABLE_ADMIN: frozenset({Action.SEE, Action.DEFINE, Action.OPERATE, Action.PIN}),
     # administers the service, and so may hand out every right; by itself it neither reads nor writes rows
     Role.OPS_ADMIN: frozenset(
-        {Action.SEE, Action.OPERATE, Action.PIN, Action.TEND, Action.KEYS, Action.TENANTS, Action.AUDIT}
+        {Action.SEE, Action.CANCEL, Action.OPERATE, Action.PIN, Action.TEND, Action.KEYS, Action.TENANTS, Action.AUDIT}
     ),
 }
 LAKE_WIDE = frozenset({Action.TEND, Action.TENANTS})
@@ -102,8 +103,13 @@ def sees(identity: Identity, table: QualifiedName) -> bool:
     schema = table.key[0]
     if schema == HIDDEN or (identity.schemas is not None and schema not in identity.schemas):
         return False
-    whole = ".".join(table.key)
-    return not identity.tables or any(fnmatchcase(whole, pattern) for pattern in identity.tables)
+    return not identity.tables or any(_like(table, pattern) for pattern in identity.tables)
+
+
+def _like(table: QualifiedName, pattern: str) -> bool:
+    """Schema by schema and name by name: a `*` does not reach over the dot into a schema that has one in its name."""
+    schema, _, name = pattern.partition(".")
+    return fnmatchcase(table.key[0], schema) and fnmatchcase(table.key[1], name)
 
 
 def parse_roles(words: Iterable[str]) -> frozenset[Role]:

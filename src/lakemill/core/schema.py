@@ -64,6 +64,13 @@ _DUCK_SHOWN: Mapping[str, str] = {
     "json": "VARCHAR",
     "uuid": "VARCHAR",
 }
+# What DuckDB alone has, and reads: not for Spark, and so not for dynamic tables.
+_DUCK_ALONE: Mapping[str, str] = {
+    "timestamp_ns": "TIMESTAMP_NS",
+    "time_ns": "TIME_NS",
+    "timetz": "TIMETZ",
+    "interval": "INTERVAL",
+}
 _REFUSED: Mapping[str, str] = {
     "timestamp_ns": "Spark timestamps end at microseconds",
     "time_ns": "Spark times end at microseconds",
@@ -151,16 +158,19 @@ def build_name_map(rows: Iterable[tuple[int, str, int, int | None, bool]]) -> tu
     return grow(None)
 
 
-def duck_type(column: Column, *, shown: bool = False) -> str:
-    """The DuckDB type, as text for a cast; ``shown`` gives the form that Spark takes."""
+def duck_type(column: Column, *, shown: bool = False, alone: bool = False) -> str:
+    """The DuckDB type, as text for a cast; ``shown`` gives the form that Spark takes.
+
+    ``alone``: for DuckDB alone, which has types that Spark can't read.
+    """
     match column.type:
         case "struct":
-            inner = (f"{quote_identifier(child.name)} {duck_type(child, shown=shown)}" for child in column.children)
+            inner = (f"{quote_identifier(c.name)} {duck_type(c, shown=shown, alone=alone)}" for c in column.children)
             return f"STRUCT({', '.join(inner)})"
         case "list":
-            return f"{duck_type(column.children[0], shown=shown)}[]"
+            return f"{duck_type(column.children[0], shown=shown, alone=alone)}[]"
         case "map":
-            key, value = (duck_type(child, shown=shown) for child in column.children)
+            key, value = (duck_type(child, shown=shown, alone=alone) for child in column.children)
             return f"MAP({key}, {value})"
         case type_ if shown and type_ in _DUCK_SHOWN:
             return _DUCK_SHOWN[type_]
@@ -168,6 +178,8 @@ def duck_type(column: Column, *, shown: bool = False) -> str:
             return type_.upper()
         case type_ if type_ in _SCALARS:
             return _SCALARS[type_][0]
+        case type_ if alone and type_ in _DUCK_ALONE:
+            return _DUCK_ALONE[type_]
     raise _refusal(column)
 
 

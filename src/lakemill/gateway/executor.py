@@ -2,7 +2,7 @@
 
 It is forked by ``gateway/nursery.py`` and told everything over a socket. It never holds the catalog's address: the
 excerpt (``gateway/excerpt.py``) becomes a DuckLake in memory that has the tables of this query and nothing else. User
-SQL runs only after the operating system, then DuckDB, have taken everything else away. Imports DuckDB, Arrow and two
+SQL runs only after the operating system, then DuckDB, have taken everything else away. Imports DuckDB, Arrow and three
 modules beside it, so that little is in reach.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from lakemill.gateway import confine, wire
+from lakemill.gateway import confine, crossing, wire
 from lakemill.gateway.wire import Kind
 
 CATALOG = "lake"
@@ -172,11 +172,10 @@ def lock(connection: duckdb.DuckDBPyConnection, config: Mapping[str, Any], job: 
 
 def answer(sock: socket.socket, connection: duckdb.DuckDBPyConnection, job: Mapping[str, Any]) -> None:
     """The rows as they come, cut or refused at their limits."""
-    (statement,) = connection.extract_statements(job["sql"])
-    if statement.type.name != "SELECT":
-        raise Refused(f"statement: {statement.type.name}")
-    connection.execute(statement, job["params"]) if job["params"] else connection.execute(statement)
-    described = [(name, str(kind)) for name, kind, *_ in connection.description or ()]
+    columns = _execute(connection, job["sql"], job["params"])
+    described = [(name, str(kind)) for name, kind in columns]
+    if (other := crossing.instead(job["bare"], columns)) is not None:
+        _execute(connection, other, job["params"])
     reader = connection.to_arrow_reader(_BATCH_ROWS)
     wire.send_json(sock, Kind.COLUMNS, described)
     rows = size = 0
@@ -199,6 +198,15 @@ def answer(sock: socket.socket, connection: duckdb.DuckDBPyConnection, job: Mapp
     used = resource.getrusage(resource.RUSAGE_SELF)
     told = {"rows": rows, "bytes": size, "truncated": truncated, "memory": used.ru_maxrss * 1024}
     wire.send_json(sock, Kind.DONE, told | {"cpu": used.ru_utime + used.ru_stime})
+
+
+def _execute(connection: duckdb.DuckDBPyConnection, text: str, params: Any) -> list[tuple[str, Any]]:
+    """Begin a query; its columns, with DuckDB's types."""
+    (statement,) = connection.extract_statements(text)
+    if statement.type.name != "SELECT":
+        raise Refused(f"statement: {statement.type.name}")
+    connection.execute(statement, params) if params else connection.execute(statement)
+    return [(name, kind) for name, kind, *_ in connection.description or ()]
 
 
 def _stream(batch: pa.RecordBatch) -> memoryview:

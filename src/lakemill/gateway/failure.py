@@ -21,6 +21,7 @@ from lakemill.errors import (
     ResultTooLarge,
     StorageUnavailable,
     UnknownTable,
+    UnsupportedType,
     Unwritable,
 )
 from lakemill.lake import duck
@@ -40,6 +41,11 @@ def explained(told: Mapping[str, Any], text: str, data_path: str) -> LakemillErr
         return _OURS.get(word, InternalError)(rest)
     if kind in ("OutOfMemoryException", "MemoryError", "ArrowMemoryError") or _TOO_MUCH.search(message):
         return QueryTooLarge("the query needs more memory, or more room to spill, than one may have")
+    if kind in ("ArrowInvalid", "ArrowNotImplementedError") or (
+        kind == "NotImplementedException" and "Arrow" in message
+    ):
+        why = duck.one_line(ValueError(message))
+        return UnsupportedType(f"Arrow can't hold the answer: {why}", remedy="cast the column to VARCHAR")
     place = _place(message, text)
     message = _LINE.sub("", message).replace(data_path, "")
     if kind == "ParserException":

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lakemill.core.allowed import Allowed, allowed
 from lakemill.core.names import QualifiedName
-from lakemill.core.reading import check_text
+from lakemill.core.reading import check_text, without_end
 from lakemill.core.scan import Snapshot, View
 from lakemill.errors import BadArgument, EngineLost, LakemillError, QueryCancelled
 from lakemill.gateway import confine, wire
@@ -112,7 +112,7 @@ class Gateway:
             extract = excerpt(found.at, found.plans, found.views, found.bounds)
             self._pool.widen(turn, _folders(extract.files, self._settings.data_path))
             turn.executor.run(self._job(question, found, extract))
-            answer = Answer(self, question, turn, at, len(extract.files))
+            answer = Answer(self, question, turn, at, len(extract.files), _names(found))
             answer.begin()
         except BaseException:
             self._pool.end(turn)
@@ -128,7 +128,7 @@ class Gateway:
             _, found = self._resolved(turn, question, timeout)
         finally:
             self._pool.end(turn)
-        return tuple(QualifiedName(plan.table.schema, plan.table.name) for plan in found.plans)
+        return _names(found)
 
     def _resolved(self, turn: Turn, question: Question, timeout: float) -> tuple[Snapshot, Resolved]:
         """What it reads, at the snapshot that it names, which is kept until its turn ends."""
@@ -166,6 +166,7 @@ class Gateway:
             raise BadArgument("row_limit is below zero")
         return {
             "sql": question.sql,
+            "bare": without_end(question.sql),
             "params": _parameters(question.params),
             "excerpt": extract.message,
             "files": sorted(set(extract.files)),
@@ -196,9 +197,19 @@ class Gateway:
 class Answer:
     """Rows as they come; one thread reads them. Leaving it, or closing it, stops the query."""
 
-    def __init__(self, gateway: Gateway, question: Question, turn: Turn, at: Snapshot, files: int) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        question: Question,
+        turn: Turn,
+        at: Snapshot,
+        files: int,
+        tables: tuple[QualifiedName, ...],
+    ) -> None:
         self.id = question.id
         self.snapshot = at
+        self.tables = tables
+        """What it reads, through views too."""
         self.columns: tuple[Column, ...] = ()
         self.statistics: Statistics | None = None
         """Known when the last batch has come."""
@@ -269,6 +280,10 @@ class Answer:
             self.statistics = Statistics(files=self._files, queued=self._turn.queued, duration=duration, **told)
         except TypeError as error:
             raise EngineLost("the executor's statistics can't be read") from error
+
+
+def _names(found: Resolved) -> tuple[QualifiedName, ...]:
+    return tuple(QualifiedName(plan.table.schema, plan.table.name) for plan in found.plans)
 
 
 def _folders(files: Sequence[str], data_path: str) -> frozenset[str]:

@@ -110,6 +110,8 @@ class _Look:
             if name in self.tables or name in self.views:
                 return None
             if not self._seen(name):
+                if self._there(name):
+                    break  # a view means the same to everybody: not the next of that name, which this asker may see
                 continue
             view = self._catalog.view(name.schema, name.name, self._at.id)
             if view is not None:
@@ -126,6 +128,13 @@ class _Look:
     def _seen(self, name: QualifiedName) -> bool:
         own = name.key[0] == HIDDEN or name.key[1].startswith(GENERATION_PREFIX)
         return not own and self._visible(name)
+
+    def _there(self, name: QualifiedName) -> bool:
+        at = (self._point or {}).get(name, self._at.id)
+        return (
+            self._catalog.view(name.schema, name.name, self._at.id) is not None
+            or self._catalog.table_id(name.schema, name.name, at) is not None
+        )
 
     def _version(self, name: QualifiedName, named: Named) -> int | None:
         if self._point is None:

@@ -98,10 +98,18 @@ def _tagged(value: Any) -> Any:
 
 
 def _untagged(value: Mapping[str, Any]) -> Any:
-    if _TAG not in value:
+    """A caller may send what only looks like one of ours: that stays what it is."""
+    if value.keys() != {_TAG, "value"}:
         return value
-    inner = value["value"]
-    match value[_TAG]:
+    try:
+        found = _meant(value[_TAG], value["value"])
+    except (TypeError, ValueError, ArithmeticError):
+        return value
+    return value if found is None else found
+
+
+def _meant(tag: Any, inner: Any) -> Any:
+    match tag:
         case "datetime":
             return datetime.fromisoformat(inner)
         case "date":
@@ -116,4 +124,4 @@ def _untagged(value: Mapping[str, Any]) -> Any:
             return UUID(inner)
         case "bytes":
             return bytes.fromhex(inner)
-    return value
+    return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from lakemill.lake.pruning import excluded_files
 from lakemill.store.db import reason
 from lakemill.store.queries import load_queries
 
+_ANY_CATALOG = "{DUCKLAKE_CATALOG}"
 FORMAT = "1.0"
 QUERIES = load_queries("catalog")
 
@@ -160,7 +162,10 @@ class Catalog:
 
     def view(self, schema: str, name: str, at: int) -> View | None:
         row = self._one("view_by_name", schema=schema, name=name, at=at)
-        return None if row is None else View(*row)
+        if row is None:
+            return None
+        found = View(*row)  # the extension writes its mark where somebody wrote the name that the lake was attached by
+        return replace(found, sql=found.sql.replace(f"{_ANY_CATALOG}.", ""))
 
     def columns(self, table_id: int, at: int) -> tuple[Column, ...]:
         return build_columns(self._all("columns", table=table_id, at=at))

@@ -59,7 +59,7 @@ def inlined_select(inlined: InlinedRows, columns: Sequence[Column]) -> tuple[str
 
 def column_definitions(columns: Sequence[Column]) -> str:
     """The columns as a CREATE TABLE of DuckDB takes them."""
-    return ", ".join(f"{quote_identifier(column.name)} {duck_type(column)}" for column in columns)
+    return ", ".join(f"{quote_identifier(column.name)} {duck_type(column, alone=True)}" for column in columns)
 
 
 def _text_table(inlined: InlinedRows, b: int) -> pa.Table:
@@ -147,7 +147,7 @@ def _same_fields(source: Column, target: Column) -> bool:
 
 
 def _cast(value: exp.Expr, column: Column) -> exp.Expr:
-    return exp.Cast(this=value, to=exp.DataType.build(duck_type(column), dialect="duckdb"))
+    return exp.Cast(this=value, to=exp.DataType.build(duck_type(column, alone=True), dialect="duckdb"))
 
 
 def _show(value: exp.Expr, column: Column) -> exp.Expr:

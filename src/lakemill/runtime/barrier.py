@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import State
 from lakemill.core.scan import Snapshot
-from lakemill.errors import BadArgument, ConsistencyTimeout, TableSuspended, UnknownTable
+from lakemill.errors import BadArgument, ConsistencyTimeout, LakemillError, TableSuspended, UnknownTable
 from lakemill.runtime.ears import listening
 from lakemill.runtime.standings import Looks, raise_idle
 from lakemill.store import batches, db, definitions
@@ -61,18 +61,32 @@ class Status:
     watermark: int
 
 
-def wait(lake: Lake, token: int, names: Sequence[QualifiedName], timeout: timedelta) -> Snapshot:
-    """Until all these tables show the token: the snapshot to read at. A suspended table on the way is told at once."""
+def wait(
+    lend: Callable[[], AbstractContextManager[Lake]],
+    token: int,
+    names: Sequence[QualifiedName],
+    timeout: timedelta,
+    stopped: Callable[[], LakemillError | None] = lambda: None,
+) -> Snapshot:
+    """Until all these tables show the token: the snapshot to read at. A suspended table on the way is told at once.
+
+    ``lend`` gives a lake for a moment: who waits holds none, or a few who wait would keep all others from theirs.
+    ``stopped`` is asked now and then why not to wait any longer.
+    """
     deadline = time.monotonic() + timeout.total_seconds()
-    seen = look(lake, token, names)
-    if not seen.waits_for:
-        return seen.snapshot
-    if seen.behind:
-        raise_idle(lake, Looks(lake).look(), frozenset(seen.behind))
-    with listening(lake.dsn) as ears:
+    with lend() as lake:
+        dsn, seen = lake.dsn, look(lake, token, names)
+        if not seen.waits_for:
+            return seen.snapshot
+        if seen.behind:
+            raise_idle(lake, Looks(lake).look(), frozenset(seen.behind))
+    with listening(dsn) as ears:
         while True:
+            if (why := stopped()) is not None:
+                raise why
             number = ears.number
-            seen = look(lake, token, names)
+            with lend() as lake:
+                seen = look(lake, token, names)
             if not seen.waits_for:
                 return seen.snapshot
             left = deadline - time.monotonic()

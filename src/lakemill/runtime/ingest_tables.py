@@ -7,7 +7,7 @@ call again completes it. Requests themselves are ``runtime/ingest``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -120,8 +120,18 @@ def alter(
     return get(lake, name)
 
 
-def drop(lake: Lake, name: QualifiedName, *, force: bool = False, keep: bool = False) -> None:
-    """It takes no more requests, and is dropped unless ``keep``; ``force``: what is pending may be lost."""
+def drop(
+    lake: Lake,
+    name: QualifiedName,
+    *,
+    force: bool = False,
+    keep: bool = False,
+    seen: Callable[[QualifiedName], bool] = lambda _: True,
+) -> None:
+    """It takes no more requests, and is dropped unless ``keep``; ``force``: what is pending may be lost.
+
+    ``seen``: which of the tables that read it may be named.
+    """
     table = get(lake, name)
     with lake.conn.transaction():
         if not store.lock(lake.conn, table.table_id):
@@ -131,7 +141,8 @@ def drop(lake: Lake, name: QualifiedName, *, force: bool = False, keep: bool = F
             raise RequestsPending(f"{waiting} requests for {name} are not yet visible")
         reading = store.readers(lake.conn, table.table_id)
         if reading and not keep:
-            raise HasDependents(f"{', '.join(map(str, reading))} read {name}", remedy="drop those first")
+            named = ", ".join(map(str, filter(seen, reading))) or "tables that you don't see"
+            raise HasDependents(f"{named} read {name}", remedy="drop those first")
         store.remove(lake.conn, table.table_id)
     if not keep:
         lake_tables.drop_table(lake.duck, name.schema, name.name)
