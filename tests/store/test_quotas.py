@@ -27,7 +27,7 @@ from lakemill.errors import QuotaExceeded
 from lakemill.runtime.metering import Meter
 from lakemill.store import db
 
-dsn, start, seconds, rate = sys.argv[1], *map(float, sys.argv[2:])
+dsn, seconds, rate = sys.argv[1], *map(float, sys.argv[2:])
 conn, asked = db.connect(dsn), 0
 
 @contextmanager
@@ -37,6 +37,8 @@ def connect():
     yield conn
 
 meter, passed, limits = Meter(connect), 0, {"tenant:t": Quotas(requests=rate)}
+print("ready", flush=True)
+start = float(sys.stdin.readline())
 time.sleep(max(0, start - time.time()))
 while time.time() < start + seconds:
     try:
@@ -62,12 +64,19 @@ def meter(migrated: str) -> Iterator[Callable[[], Meter]]:
 
 
 def test_four_processes_stay_within_the_limit(migrated: str, meter: object) -> None:
-    start = time.time() + 2.0
-    words = [sys.executable, "-c", CHILD, migrated, str(start), str(SECONDS), str(RATE)]
+    words = [sys.executable, "-c", CHILD, migrated, str(SECONDS), str(RATE)]
     running = [
-        subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT / "src")})
+        subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT / "src")}
+        )
         for _ in range(PROCESSES)
     ]
+    assert all(process.stdout and process.stdout.readline() == "ready\n" for process in running)
+    start = f"{time.time() + 0.5}\n"  # together, however long each of them took to come up
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write(start)
+        process.stdin.flush()
     answers = [process.communicate(timeout=60)[0] for process in running]
     assert all(process.returncode == 0 for process in running), answers
     passed, asked = (sum(map(int, column)) for column in zip(*map(str.split, answers), strict=True))
