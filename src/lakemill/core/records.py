@@ -26,6 +26,8 @@ Op = Literal["insert", "upsert", "delete"]
 LETTERS: Mapping[str, str] = {"insert": "i", "upsert": "u", "delete": "d"}
 LONGEST_KEY = 256
 DIGEST = 16
+BOM = b"\xef\xbb\xbf"
+"""What some editors put before a text; JSON's own rules allow to ignore it."""
 
 Key = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
 
@@ -101,7 +103,7 @@ _encode = msgspec.json.Encoder().encode
 def read_body(body: bytes) -> Body:
     """A request in JSON, its records not yet looked at."""
     try:
-        return _body.decode(body)
+        return _body.decode(body.removeprefix(BOM))
     except ValidationError as error:
         message, path = told(error)
         raise BadBody(message, place=path.lstrip(".") or None) from error
@@ -111,7 +113,7 @@ def read_body(body: bytes) -> Body:
 
 def read_lines(body: bytes) -> list[bytes]:
     """The lines of an NDJSON body; empty ones don't count."""
-    return [line for line in body.split(b"\n") if line and not line.isspace()]
+    return [line for line in body.removeprefix(BOM).split(b"\n") if line and not line.isspace()]
 
 
 def canonical(raw: bytes | Raw) -> bytes:

@@ -27,7 +27,7 @@ from lakemill.core.records import Checked, Op, digest_of
 from lakemill.core.schema import Column
 from lakemill.errors import BadArgument, BadRecords, DefinitionChanged, LakemillError, NoIngestTable, RequestTooLarge
 from lakemill.runtime.accept import Acceptor
-from lakemill.runtime.bodies import Given, arrow_rows
+from lakemill.runtime.bodies import Given
 from lakemill.runtime.codecs import Codec, Codecs
 from lakemill.runtime.evolving import evolved, without_nulls
 from lakemill.runtime.open import Lake
@@ -113,9 +113,9 @@ class Ingest:
     def accept(self, name: QualifiedName, given: Given) -> Told:
         """All of a request is accepted, or as much as the table's policy says, or none."""
         try:
-            if len(given.records) > self.settings.max_records:
+            if given.count > self.settings.max_records:
                 raise RequestTooLarge(
-                    f"the request has {len(given.records):,} records, more than {self.settings.max_records:,}"
+                    f"the request has {given.count:,} records, more than {self.settings.max_records:,}"
                 )
             try:
                 return self._accept(name, given)
@@ -123,7 +123,7 @@ class Ingest:
                 self.codecs.get(name, fresh=True)
                 return self._accept(name, given)
         except LakemillError as error:
-            metrics.count_rejected(error.code, len(given.records))
+            metrics.count_rejected(error.code, given.count)
             raise
 
     def _accept(self, name: QualifiedName, given: Given, replays: int | None = None) -> Told:
@@ -256,7 +256,11 @@ def _count(told: Accepted) -> None:
 
 
 def _records(codec: Codec, given: Given) -> Sequence[bytes | Raw]:
-    return given.records if given.arrow is None else arrow_rows(given.arrow, codec.table.columns)
+    if given.arrow is None:
+        return given.records
+    from lakemill.runtime.arrow import arrow_rows
+
+    return arrow_rows(given.arrow, codec.table.columns)
 
 
 # ---------------------------------------------------------------- letters as they were kept
