@@ -57,6 +57,25 @@ def test_tokens_follow_each_other_and_lines_are_canonical(ingest: Ingest, table:
     ]
 
 
+def test_a_wait_for_duplicates_counts_no_letters_of_others(shared: TestLake, ingest: Ingest, table: MakeTable) -> None:
+    """What came first may be in the dead letters: the answer counts what is its own, and does not say visible."""
+    name = table(policy="dead_letter").name
+    good, bad, other = ({"id": 1}, "good"), ({"id": "x"}, "bad"), ({"id": "y"}, "other")
+    with Ingest(shared.settings, wait=lambda *_: True) as waits:
+        first = waits.ingest(name, rows(good, bad, other, wait_for_visibility=True))
+        assert (first.status, first.accepted, first.duplicate, first.rejected) == ("accepted", 1, 0, 2)
+        again = waits.ingest(name, rows(bad, wait_for_visibility=True))
+        assert (again.status, again.accepted, again.duplicate, again.rejected) == ("partial_duplicate", 0, 1, 0)
+        assert again.token == first.token
+        more = waits.ingest(name, rows(bad, ({"id": 2}, "more"), wait_for_visibility=True))
+        assert (more.status, more.accepted, more.duplicate, more.rejected) == ("partial_duplicate", 1, 1, 0)
+        fine = waits.ingest(name, rows(({"id": 2}, "more"), ({"id": 3}, "fine"), wait_for_visibility=True))
+        assert (fine.status, fine.accepted, fine.duplicate, fine.rejected) == ("visible", 1, 1, 0)
+        keyed = waits.ingest(name, rows(bad, key="k", wait_for_visibility=True))
+        repeated = waits.ingest(name, rows(bad, key="k", wait_for_visibility=True))
+        assert (repeated.status, repeated.accepted, repeated.token) == ("partial_duplicate", 0, keyed.token)
+
+
 def test_a_repeated_request_is_told_the_same(ingest: Ingest, table: MakeTable) -> None:
     name = (orders := table()).name
     first = ingest.ingest(name, rows({"id": 1, "price": "2.50"}, {"id": 2}, key="k"))

@@ -193,20 +193,22 @@ class Ingest:
         """What the client is told; with ``wait`` after the request is visible, or the time is over."""
         accepted = told.accepted
         status = "partial_duplicate" if accepted.duplicate else "accepted"
-        rejected, watermark = accepted.rejected, None
+        late, watermark = 0, None
         if wait:
             limit = self.settings.visibility_timeout.total_seconds() if timeout is None else timeout
             if self._wait is not None and self._wait(told.table_id, accepted.token, limit):
                 with self.codecs.turn() as lake:
-                    rejected = store.letters_of(lake.conn, told.table_id, accepted.token)
-                status = status if rejected else "visible"
+                    letters = store.letters_of(lake.conn, told.table_id, [accepted.token])
+                    elsewhere = store.letters_of(lake.conn, told.table_id, accepted.originals)
+                # those that were found when it should have become rows; the token may be another request's
+                late = min(max(0, letters - accepted.rejected), accepted.accepted)
+                status = status if letters or elsewhere else "visible"
             watermark = self.watermark()
-        late = max(0, rejected - accepted.rejected)  # letters that were found when it should have become rows
         return Answer(
             status,
             accepted.accepted - late,
             accepted.duplicate,
-            rejected,
+            accepted.rejected + late,
             write_token(self.lake_id, accepted.token),
             watermark,
             accepted.repeated,

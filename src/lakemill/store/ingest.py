@@ -196,7 +196,7 @@ def drop_letters(where: Executor, ids: Sequence[int]) -> tuple[int, ...]:
     return tuple(row[0] for row in rows)
 
 
-def letters_of(where: Executor, table_id: int, token: int) -> int:
-    """How many records of a request became letters."""
-    row = where.execute(QUERIES["letters_of"].compose(), {"table_id": table_id, "token": token}).fetchone()
+def letters_of(where: Executor, table_id: int, tokens: Sequence[int]) -> int:
+    """How many records of these requests became dead letters."""
+    row = where.execute(QUERIES["letters_of"].compose(), {"table_id": table_id, "tokens": list(tokens)}).fetchone()
     return int(row[0]) if row else 0

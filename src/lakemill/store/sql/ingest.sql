@@ -80,8 +80,8 @@ UPDATE lakemill.dead_letters SET state = 'dropped'
 WHERE letter_id = ANY(%(letters)s::bigint[]) AND state = 'waiting' RETURNING letter_id;
 
 -- name: letters_of
--- how many records of a request became letters
-SELECT count(*) FROM lakemill.dead_letters WHERE table_id = %(table_id)s AND token = %(token)s;
+-- how many records of these requests became letters
+SELECT count(*) FROM lakemill.dead_letters WHERE table_id = %(table_id)s AND token = ANY(%(tokens)s::bigint[]);
 
 -- name: evolving
 -- one at a time alters this table
