@@ -32,7 +32,7 @@ from lakemill.errors import (
 from lakemill.lake.tables import Declared, DropColumn, Rename, parse_columns
 from lakemill.runtime import ingest_tables
 from lakemill.runtime.accept import Gate
-from lakemill.runtime.bodies import Given
+from lakemill.runtime.bodies import NDJSON, Given, parse
 from lakemill.runtime.ingest import Ingest
 from lakemill.settings import IngestSettings
 from lakemill.store import db
@@ -157,7 +157,7 @@ def test_dead_letter_keeps_the_bad_aside(ingest: Ingest, table: MakeTable) -> No
     answer = ingest.ingest(orders.name, rows({"id": 1}, (BAD, "bad key"), {"id": 2}, key="k"))
     assert (answer.accepted, answer.rejected) == (2, 1)
     assert answer.faults == ("records[1].payload.id: expected a BIGINT, got 'x'",)
-    (letter,) = store.letters(ingest.lake.conn, table_id=orders.table_id)
+    (letter,) = store.letters(ingest.lake.conn, tables=[orders.table_id])
     assert (letter.token, letter.position, letter.place) == (number(ingest, answer), 1, "records[1].payload.id")
     ingest.lake.conn.execute(  # the line at the same place, should it not become a row
         "INSERT INTO lakemill.dead_letters (table_id, token, position, body, code, reason, state)"
@@ -243,7 +243,7 @@ def test_new_columns_are_known_at_once(ingest: Ingest, table: MakeTable) -> None
 def test_a_replay_is_a_new_write_that_marks_its_letter(ingest: Ingest, table: MakeTable) -> None:
     orders = table(policy="dead_letter")
     answer = ingest.ingest(orders.name, rows(({"id": 1, "extra": 1}, "r"), (BAD, "s")))
-    wrong, unknown = store.letters(ingest.lake.conn, table_id=orders.table_id)
+    wrong, unknown = store.letters(ingest.lake.conn, tables=[orders.table_id])
     with pytest.raises(BadRecords, match="got 'x'"):
         ingest.replay(wrong.id)
     fixed = ingest.replay(wrong.id, b'{"id": 7}')
@@ -256,10 +256,33 @@ def test_a_replay_is_a_new_write_that_marks_its_letter(ingest: Ingest, table: Ma
     assert [(row["id"], row.get("extra")) for row in waiting(ingest, orders)] == [(7, None), (1, 1)]
 
 
+@pytest.mark.parametrize("columns", ["id BIGINT, note VARCHAR", "id BIGINT, payload VARCHAR"])
+def test_a_letter_knows_what_its_row_was_meant_to_do(ingest: Ingest, table: MakeTable, columns: str) -> None:
+    """A row of a request of deletes that is corrected deletes; it inserts nothing."""
+    orders = table(columns, policy="dead_letter", key=["id"])
+    for op, row in (("delete", b'{"id": "x"}'), ("upsert", b'{"id": []}'), ("delete", b"no JSON"), ("insert", b"{}")):
+        assert ingest.ingest(orders.name, parse(row, NDJSON, most=100, op=op)).rejected == 1  # type: ignore[arg-type]
+    for number_, letter in enumerate(reversed(store.letters(ingest.lake.conn, tables=[orders.table_id]))):
+        ingest.replay(letter.id, b'{"id": %d}' % number_)
+    bodies = ingest.lake.conn.execute(
+        "SELECT body FROM lakemill.bus WHERE table_id = %s ORDER BY token", (orders.table_id,)
+    ).fetchall()
+    assert [json.loads(body)["o"] for (body,) in bodies] == ["d", "u", "d", "i"]
+
+
+def test_a_new_key_that_must_wait_leaves_the_columns(ingest: Ingest, table: MakeTable) -> None:
+    orders = table(key=["id"])
+    ingest.ingest(orders.name, rows({"id": 1}))
+    with pytest.raises(RequestsPending):
+        ingest_tables.alter(ingest.lake, orders.name, [Declared("more", "INTEGER")], key=[])
+    with pytest.raises(BadRecords, match="no such column"):
+        ingest.ingest(orders.name, rows({"id": 1, "more": 1}))
+
+
 def test_one_of_two_replays_wins(ingest: Ingest, table: MakeTable) -> None:
     orders = table(policy="dead_letter")
     ingest.ingest(orders.name, rows(BAD))
-    (letter,) = store.letters(ingest.lake.conn, table_id=orders.table_id)
+    (letter,) = store.letters(ingest.lake.conn, tables=[orders.table_id])
 
     def replay() -> bool:
         try:
@@ -285,7 +308,7 @@ def test_a_letter_of_the_bus_is_read_back(ingest: Ingest, table: MakeTable) -> N
         " VALUES (%s, 1, 0, %s, '', '')",
         (orders.table_id, line[0]),
     )
-    (letter,) = store.letters(ingest.lake.conn, table_id=orders.table_id)
+    (letter,) = store.letters(ingest.lake.conn, tables=[orders.table_id])
     ingest.replay(letter.id)
     before, after = waiting(ingest, orders)
     assert before == after

@@ -261,7 +261,8 @@ class Records:
                 fault = None
             if fault is not None:
                 path, reason = (".payload" if enveloped else "") + fault[0], fault[1]
-        return Bad(position, bytes(record), f"records[{position}]{path}", reason, key, own)
+        body = bytes(record) if enveloped or op == "insert" else _enveloped(record, op)
+        return Bad(position, body, f"records[{position}]{path}", reason, key, own)
 
     def _faults(self, raw: bytes | Raw, what: str) -> Iterator[tuple[str, str]]:
         """Paths within a payload, and what is wrong there."""
@@ -295,6 +296,16 @@ class Records:
 
     def _expected(self, name: str) -> str:
         return article(duck_type(self.columns[self._places[name]]))
+
+
+def _enveloped(record: bytes | Raw, op: Op) -> bytes:
+    """A bare row with what it was meant to do, which a dead letter must not forget."""
+    try:
+        _anything.decode(record)
+        payload: Any = Raw(record)
+    except (DecodeError, ValueError, RecursionError):
+        payload = bytes(record).decode("utf-8", "replace")
+    return _encode({"op": op, "payload": payload})
 
 
 class _Wrong(Exception):

@@ -283,7 +283,7 @@ def _record(letter: Letter, columns: Sequence[Column]) -> tuple[Op, bytes]:
         own = {column.name: column for column in columns}
         given = {name: _as_given(own[name], value) if name in own else value for name, value in row.items()}
         return _OPS[msgspec.json.decode(fields["o"])], msgspec.json.encode(given)
-    if "payload" in fields and "payload" not in names:
+    if "payload" in fields and ("payload" not in names or ("op" in fields and "op" not in names)):
         op = msgspec.json.decode(fields.get("op", Raw(b'"insert"')))
         return (op if op in _OPS.values() else "insert"), bytes(fields["payload"])
     return "insert", letter.body.encode()

@@ -109,15 +109,21 @@ def alter(
     if key:
         _checked(columns, new_key)
         _require_unique(lake, name, key)
+    if key is not None and store.pending(lake.conn, table.table_id):  # before the columns are others
+        raise _pending(name)
     if alterations:
         lake_tables.alter_table(lake.duck, name.schema, name.name, alterations)
     with lake.conn.transaction():
         store.lock(lake.conn, table.table_id)  # nobody accepts a request under the old key meanwhile
         if key is not None and store.pending(lake.conn, table.table_id):
-            raise RequestsPending(f"requests for {name} were accepted under its old key", remedy="wait for them")
+            raise _pending(name)
         changed = new_key if tuple(new_key) != table.key else None
         store.change(lake.conn, table.table_id, key=changed, policy=policy, dedupe=dedupe, retention=retention)
     return get(lake, name)
+
+
+def _pending(name: QualifiedName) -> RequestsPending:
+    return RequestsPending(f"requests for {name} were accepted under its old key", remedy="wait for them")
 
 
 def drop(lake: Lake, name: QualifiedName, *, force: bool = False, keep: bool = False) -> None:

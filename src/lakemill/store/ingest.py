@@ -171,15 +171,15 @@ def evolving(conn: Connection, table_id: int) -> Iterator[None]:
 def letters(
     where: Executor,
     *,
-    table_id: int | None = None,
+    tables: Sequence[int] | None = None,
     state: str | None = None,
     ids: Sequence[int] | None = None,
     before: int | None = None,
     limit: int = 100,
 ) -> tuple[Letter, ...]:
-    """The newest first."""
-    values: dict[str, Any] = {"table_id": table_id, "state": state, "before": before, "most": limit}
-    values["letters"] = None if ids is None else list(ids)
+    """The newest first; of these tables, where some are named."""
+    values: dict[str, Any] = {"state": state, "before": before, "most": limit}
+    values |= {"tables": None if tables is None else list(tables), "letters": None if ids is None else list(ids)}
     return tuple(Letter(*row) for row in where.execute(QUERIES["letters"].compose(), values).fetchall())
 
 
