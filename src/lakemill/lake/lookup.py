@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from lakemill.core.scan import ReadPlan
+from lakemill.core.scan import ALL_DELETED, DeleteRead, ReadPlan
 from lakemill.core.schema import ROW_ID_FIELD, Column, duck_type
 from lakemill.core.writes import Kept, Write
 from lakemill.lake.duck import Connection, explained
@@ -58,12 +58,18 @@ def simple(plan: ReadPlan) -> bool:
         len(files) <= MOST_FILES
         and plan.bytes_to_read <= MOST_BYTES
         and not (plan.inlined_rows or plan.inlined_deletes or plan.retyped)
-        and all(file.mapping_id is None and file.partial_max is None for file in files)
-        and all(read.file.partial_max is None for read in plan.deletes)
+        and all(file.mapping_id is None and (file.partial_max is None or file.partial_max <= plan.b) for file in files)
+        and all(_counts_whole(read) for read in plan.deletes)
         and len(set(paths)) == len(paths)
         and not any(_PATTERN & set(path) for path in paths)
         and not any(column.nested or column.initial_default is not None for column in plan.table.columns)
     )
+
+
+def _counts_whole(read: DeleteRead) -> bool:
+    """Whether all positions of a delete file are deleted, whatever their stamps."""
+    last = read.file.partial_max
+    return read.cut_b == ALL_DELETED or (last is not None and last <= read.cut_b)
 
 
 def lookup(connection: Connection, plan: ReadPlan, staged: str, key: Sequence[str], gone: str) -> list[Write]:

@@ -229,13 +229,15 @@ def require(where: Executor, held: Claim) -> None:
     row = where.execute(QUERIES["lock"].compose(), {"table_id": held.table_id}).fetchone()
     if row is None:
         raise ClaimLost("the table takes no requests any more")
-    fence, holder, alive, cursor = row
+    fence, holder, alive, cursor, key = row
     if fence != held.fence:
         raise ClaimLost(f"the claim has passed to {holder or 'somebody who is done'}")
     if not alive:
         raise ClaimLost("the claim has run out")
     if cursor != held.cursor:
         raise ClaimLost(f"the cursor is at {cursor}, not at {held.cursor}")
+    if tuple(key) != held.key:
+        raise ClaimLost("the table has another key by now")
 
 
 def ack(

@@ -83,7 +83,7 @@ FROM unnest(%(tokens)s::bigint[], %(positions)s::int[]) AS w (token, position) J
 -- name: lock
 -- the table's claim and cursor as they are, held until the transaction ends. NO KEY: whoever accepts a request for the
 -- table takes a share of its key, and holds the head, which a publish takes after this
-SELECT fence, holder, expires_at > clock_timestamp(), cursor FROM lakemill.ingest_tables
+SELECT fence, holder, expires_at > clock_timestamp(), cursor, key FROM lakemill.ingest_tables
 WHERE table_id = %(table_id)s FOR NO KEY UPDATE;
 
 -- name: move
