@@ -295,6 +295,21 @@ def test_the_client_gives_up_in_time() -> None:
         client.ingest("t", [])
 
 
+def test_the_client_waits_for_as_long_as_it_asks_the_service_to() -> None:
+    seen: list[float] = []
+
+    def service(request: httpx.Request) -> httpx.Response:
+        seen.append(request.extensions["timeout"]["read"])
+        counts = {"accepted_count": 0, "duplicate_count": 0, "rejected_count": 0}
+        return httpx.Response(200, json={"status": "visible", "visibility_token": "lm1-0123456789ab-7-0000", **counts})
+
+    with lakemill.Client("http://lake", timeout=10, transport=httpx.MockTransport(service)) as client:
+        client.ingest("t", [], wait=True, timeout=90)
+        client.ingest("t", [], timeout=90)
+        client.send("t", b"", media="application/x-ndjson", wait_for_visibility=True, visibility_timeout_ms=500)
+    assert seen == [100, 10, 10.5]
+
+
 def test_the_client_reads_its_own_writes() -> None:
     asked: list[Any] = []
     made = pa.table({"n": [1, 2]})

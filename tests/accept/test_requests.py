@@ -239,6 +239,17 @@ def test_new_columns_are_known_at_once(ingest: Ingest, table: MakeTable) -> None
     assert [row.get("more") for row in waiting(ingest, orders)] == [None, 2, 3]
 
 
+def test_deletes_make_no_columns(ingest: Ingest, table: MakeTable) -> None:
+    orders = table(policy="evolve", key=["id"])
+    with pytest.raises(BadRecords):
+        ingest.ingest(orders.name, parse(b'{"id": 1, "why": "x"}\n{"id": "x"}', NDJSON, most=100, op="delete"))
+    assert [column.name for column in ingest.codecs.get(orders.name, fresh=True).table.columns] == [
+        "id",
+        "price",
+        "note",
+    ]
+
+
 # ---------------------------------------------------------------- letters
 def test_a_replay_is_a_new_write_that_marks_its_letter(ingest: Ingest, table: MakeTable) -> None:
     orders = table(policy="dead_letter")

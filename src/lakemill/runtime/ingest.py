@@ -159,7 +159,7 @@ class Ingest:
         checked = self._check(codec, given)
         if checked.bad and (fresh := self.codecs.get(name, fresh=True)) is not codec:
             codec, checked = fresh, self._check(fresh, given)
-        if checked.bad and codec.ingest.policy is Policy.EVOLVE:
+        if checked.bad and codec.ingest.policy is Policy.EVOLVE and given.op != "delete":  # only its key is looked at
             records = _records(codec, given)
             codec = evolved(self.codecs, codec, records, enveloped=given.enveloped)
             given = replace(given, records=without_nulls(codec, records, enveloped=given.enveloped), arrow=None)
