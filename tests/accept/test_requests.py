@@ -239,6 +239,29 @@ def test_new_columns_are_known_at_once(ingest: Ingest, table: MakeTable) -> None
     assert [row.get("more") for row in waiting(ingest, orders)] == [None, 2, 3]
 
 
+def test_a_request_that_is_refused_makes_no_columns(ingest: Ingest, table: MakeTable) -> None:
+    orders = table("id BIGINT NOT NULL, n SMALLINT, at TIMESTAMPTZ NOT NULL DEFAULT now()", policy="evolve")
+    good = {"id": 1, "n": 70_000, "new": {"a": 1}, "nothing": None}
+    with pytest.raises(BadRecords) as refused:
+        ingest.ingest(orders.name, rows(good, {"id": "x", "new": 1}, {"n": 1}))
+    assert refused.value.faults == (
+        "records[1].payload.id: expected a BIGINT, got 'x'",
+        "records[2].payload.id: missing; expected a BIGINT",
+    )
+    assert [column.type for column in ingest.lake.table(str(orders.name)).describe().columns] == [
+        "int64",
+        "int16",
+        "timestamptz",
+    ]
+    assert ingest.ingest(orders.name, rows(good)).accepted == 1
+    assert [column.type for column in ingest.lake.table(str(orders.name)).describe().columns] == [
+        "int64",
+        "int32",
+        "timestamptz",
+        "json",
+    ]
+
+
 def test_deletes_make_no_columns(ingest: Ingest, table: MakeTable) -> None:
     orders = table(policy="evolve", key=["id"])
     with pytest.raises(BadRecords):

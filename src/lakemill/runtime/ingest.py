@@ -161,7 +161,9 @@ class Ingest:
             codec, checked = fresh, self._check(fresh, given)
         if checked.bad and codec.ingest.policy is Policy.EVOLVE and given.op != "delete":  # only its key is looked at
             records = _records(codec, given)
-            codec = evolved(self.codecs, codec, records, enveloped=given.enveloped)
+            codec, wrong = evolved(self.codecs, codec, records, enveloped=given.enveloped, op=given.op)
+            if wrong is not None:
+                return codec, checked, self._refused(codec, wrong)
             given = replace(given, records=without_nulls(codec, records, enveloped=given.enveloped), arrow=None)
             checked = self._check(codec, given)
         if checked.bad and codec.ingest.policy is not Policy.DEAD_LETTER:
