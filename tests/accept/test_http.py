@@ -20,6 +20,7 @@ import lakemill
 from lakemill.api.app import make
 from lakemill.api.desk import Desk
 from lakemill.api.probes import serve_in_thread
+from lakemill.core.receipts import write_token
 from lakemill.errors import (
     BadBody,
     IdempotencyConflict,
@@ -190,6 +191,23 @@ def test_waiting_for_visibility(
     )
     dead = http.post(f"/v1/ingest/{orders.name}", json=body).json()
     assert (dead["status"], dead["accepted_count"], dead["rejected_count"]) == ("accepted", 0, 1)
+
+
+def test_a_table_tells_its_watermark(http: TestClient, ingest: Ingest, table: MakeTable) -> None:
+    """An idle table has passed whatever was given out; one that waits is just before what waits."""
+    waits, idle = table(), table()
+    before = http.get(f"/v1/tables/{waits.name}").json()["watermark"]
+    token = post(http, waits, {"id": 1}).json()["visibility_token"]
+    post(http, waits, {"id": 2})
+    assert before == write_token(ingest.lake_id, ingest.number(token) - 1)
+    assert http.get(f"/v1/tables/{waits.name}").json()["watermark"] == before
+    assert http.get(f"/v1/tables/{idle.name}").json()["watermark"] == write_token(
+        ingest.lake_id, ingest.number(token) + 1
+    )
+    ingest.lake.sql("CREATE TABLE other (i INTERVAL, s STRUCT(t TIMETZ))")
+    other = http.get("/v1/tables/other").json()
+    assert (other["watermark"], [column["type"] for column in other["schema"]]) == (None, ["INTERVAL", "STRUCT"])
+    ingest.lake.sql("DROP TABLE other")
 
 
 def test_tables_and_letters(http: TestClient, ingest: Ingest) -> None:

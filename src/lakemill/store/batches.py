@@ -316,6 +316,12 @@ def watermark(where: Executor) -> tuple[int, int]:
     return row[0], row[1]
 
 
+def table_watermark(where: Executor, table_id: int) -> int | None:
+    """Nothing at or below it can still become visible in the table; None where it takes no requests."""
+    row = where.execute(QUERIES["table_watermark"].compose(), {"table_id": table_id}).fetchone()
+    return None if row is None else int(row[0])
+
+
 def not_passed(where: Executor, token: int, table_ids: Iterable[int] | None = None) -> tuple[int, ...]:
     """Of these tables, or of all, those where something at or below the token waits."""
     values = {"token": token, "table_ids": None if table_ids is None else list(table_ids)}

@@ -138,6 +138,12 @@ FROM lakemill.bus_head h;
 -- the lake's, and the last token that was given out
 SELECT watermark, token FROM lakemill.bus_head;
 
+-- name: table_watermark
+-- the last token that a table has passed, whether it had anything to do with it or not; no row where it takes no requests
+SELECT coalesce((SELECT b.token - 1 FROM lakemill.bus b WHERE b.table_id = t.table_id AND b.token > t.cursor
+                 ORDER BY b.token LIMIT 1), h.token)
+FROM lakemill.ingest_tables t CROSS JOIN lakemill.bus_head h WHERE t.table_id = %(table_id)s;
+
 -- name: not_passed
 -- of these tables (NULL: of all), those with a request at or below a token that waits
 SELECT t.table_id FROM lakemill.ingest_tables t
