@@ -180,7 +180,10 @@ REFUSED = {
     "float32": ["1e39", '"nan"', "true"],
     "float64": ["1e400", '"1"'],
     "json": [],
-} | {type_: [str(low - 1), str(high + 1), "1.5", "1e3", '"x"', "true", "[]"] for type_, (low, high) in INTS.items()}
+} | {
+    type_: [str(low - 1), str(high + 1), "1.5", "1e3", '"x"', '"٣"', "true", "[]"]
+    for type_, (low, high) in INTS.items()
+}
 
 
 @pytest.mark.parametrize("type_", REFUSED)

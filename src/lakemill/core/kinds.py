@@ -43,7 +43,7 @@ _NATIVE: dict[str, Any] = {
     "float32": Annotated[float, Meta(gt=-_LARGEST_FLOAT, lt=_LARGEST_FLOAT)] | _NAMED,
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_DIGITS = re.compile(r"-?\d{1,40}")
+_DIGITS = re.compile(r"-?\d{1,40}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _CLOCK = r"\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?"
 _TIME = re.compile(_CLOCK, re.ASCII)
