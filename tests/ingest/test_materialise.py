@@ -86,7 +86,7 @@ def test_writes_by_key_are_those_of_a_dictionary(
             model[100, "a"] = (9.0, None)
             intake.send("t", record("u", k=0, g="a", v=3))
             model[0, "a"] = (3.0, None)
-    assert len(asked) == (4 if few else 0)
+    assert len(asked) >= 3 if few else not asked
 
 
 def test_a_small_batch_by_key_is_three_jobs_at_most(intake: Intake) -> None:
