@@ -430,7 +430,8 @@ def test_what_a_table_must_be(ingest: Ingest, table: MakeTable) -> None:
         with pytest.raises((UnsupportedType, BadArgument)):
             parse_columns(wrong)
     with pytest.raises(BadArgument, match="compared"):
-        table("id DOUBLE", key=["id"])
+        ingest_tables.create(lake, parse_name("refused"), parse_columns("id DOUBLE"), key=["id"])
+    assert ingest_tables.find_lake_table(lake, parse_name("refused")) is None, "what is refused leaves nothing"
     with pytest.raises(UnknownTable):
         ingest.ingest(parse_name("nothing"), rows({}))
 
@@ -443,6 +444,11 @@ def test_a_table_that_is_there_is_adopted(ingest: Ingest) -> None:
     with pytest.raises(BadArgument, match="no key"):
         ingest_tables.create(lake, name, adopt=True, key=["id"])
     ingest_tables.create(lake, name, adopt=True)
+    assert ingest_tables.create(lake, name, adopt=True).key == (), "once more is no harm"
+    lake.sql("DELETE FROM adopted")
+    with pytest.raises(TableExists, match="takes requests already"):
+        ingest_tables.create(lake, name, adopt=True, key=["id"])
+    lake.sql("INSERT INTO adopted VALUES (1), (1)")
     assert ingest.ingest(name, rows({"id": 1})).accepted == 1
     ingest_tables.drop(lake, name, force=True, keep=True)
     assert lake.table("adopted").count() == 2

@@ -23,6 +23,7 @@ from lakemill.errors import (
     TableExists,
     UnknownColumn,
     UnknownTable,
+    UnsupportedType,
 )
 from lakemill.lake import tables as lake_tables
 from lakemill.lake.tables import Alteration, Declared, DropColumn, Rename
@@ -58,14 +59,22 @@ def create(
         lake_tables.create_table(lake.duck, name.schema, name.name, columns, partition_by)
     elif columns or partition_by:
         raise BadArgument("a table that is adopted has its columns and partitions", remedy="leave them out")
-    table = _described(lake, name)
-    key = _key_of([column.name for column in table.columns], key)
-    _checked(table.columns, key)
-    if adopt and key:
-        _require_unique(lake, name, key)
-    if not store.add(lake.conn, table.id, key, policy, dedupe, retention) and not adopt:
-        raise TableExists(f"{name} takes requests already")
-    return get(lake, name)
+    try:
+        table = _described(lake, name)
+        key = _key_of([column.name for column in table.columns], key)
+        _checked(table.columns, key)
+        if adopt and key:
+            _require_unique(lake, name, key)
+        added = store.add(lake.conn, table.id, key, policy, dedupe, retention)
+        found = get(lake, name)
+    except (BadArgument, UnknownColumn, UnsupportedType):
+        if not adopt:  # what is refused leaves nothing
+            lake_tables.drop_table(lake.duck, name.schema, name.name)
+        raise
+    if not added and (not adopt or tuple(key or found.key) != found.key):
+        under = f"under the key {', '.join(found.key)}" if found.key else "without a key"
+        raise TableExists(f"{name} takes requests already, {under}", remedy="alter it instead")
+    return found
 
 
 def get(lake: Lake, name: QualifiedName) -> IngestTable:
