@@ -158,7 +158,7 @@ class Client:
         body: dict[str, Any] = {"records": records, "wait_for_visibility": wait}
         if timeout is not None:
             body["visibility_timeout_ms"] = round(timeout * 1000)
-        return self.send(table, msgspec.json.encode(body), key=key)
+        return self._send(table, msgspec.json.encode(body), key=key, waits=(timeout or 0.0) if wait else 0.0)
 
     def send(
         self,
@@ -171,12 +171,28 @@ class Client:
         **parameters: str | int | bool,
     ) -> Receipt:
         """The same for a body that is ready: JSON, a row a line, or Arrow; compressed or not."""
+        waits = int(parameters.get("visibility_timeout_ms", 0)) / 1000
+        return self._send(table, body, media=media, encoding=encoding, key=key, waits=waits, parameters=parameters)
+
+    def _send(
+        self,
+        table: str,
+        body: bytes,
+        *,
+        media: str = "application/json",
+        encoding: str | None = None,
+        key: str | None = None,
+        waits: float = 0.0,
+        parameters: Mapping[str, str | int | bool] | None = None,
+    ) -> Receipt:
+        """``waits``: seconds that the service may take for itself, which don't count against the connection's."""
         key = key or str(uuid.uuid4())
         headers = {"Content-Type": media, "Idempotency-Key": key}
         if encoding:
             headers["Content-Encoding"] = encoding
         path = f"/v1/ingest/{quote(table, safe='')}"
-        answer = self._ask("POST", path, content=body, headers=headers, params=parameters).json()
+        limit = self._timeout + waits
+        answer = self._ask("POST", path, content=body, headers=headers, params=parameters, timeout=limit).json()
         self.token = later(self.token, answer["visibility_token"])
         return Receipt(
             answer["visibility_token"],

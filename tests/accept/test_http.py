@@ -20,6 +20,7 @@ import lakemill
 from lakemill.api.app import make
 from lakemill.api.desk import Desk
 from lakemill.api.probes import serve_in_thread
+from lakemill.core.receipts import write_token
 from lakemill.errors import (
     BadBody,
     IdempotencyConflict,
@@ -192,6 +193,23 @@ def test_waiting_for_visibility(
     assert (dead["status"], dead["accepted_count"], dead["rejected_count"]) == ("accepted", 0, 1)
 
 
+def test_a_table_tells_its_watermark(http: TestClient, ingest: Ingest, table: MakeTable) -> None:
+    """An idle table has passed whatever was given out; one that waits is just before what waits."""
+    waits, idle = table(), table()
+    before = http.get(f"/v1/tables/{waits.name}").json()["watermark"]
+    token = post(http, waits, {"id": 1}).json()["visibility_token"]
+    post(http, waits, {"id": 2})
+    assert before == write_token(ingest.lake_id, ingest.number(token) - 1)
+    assert http.get(f"/v1/tables/{waits.name}").json()["watermark"] == before
+    assert http.get(f"/v1/tables/{idle.name}").json()["watermark"] == write_token(
+        ingest.lake_id, ingest.number(token) + 1
+    )
+    ingest.lake.sql("CREATE TABLE other (i INTERVAL, s STRUCT(t TIMETZ))")
+    other = http.get("/v1/tables/other").json()
+    assert (other["watermark"], [column["type"] for column in other["schema"]]) == (None, ["INTERVAL", "STRUCT"])
+    ingest.lake.sql("DROP TABLE other")
+
+
 def test_tables_and_letters(http: TestClient, ingest: Ingest) -> None:
     made = http.post(
         "/v1/tables",
@@ -293,6 +311,21 @@ def test_the_client_gives_up_in_time() -> None:
         client.ingest("t", [])
     with lakemill.Client("http://127.0.0.1:9", retry_for=0) as client, pytest.raises(UnavailableError, match="answer"):
         client.ingest("t", [])
+
+
+def test_the_client_waits_for_as_long_as_it_asks_the_service_to() -> None:
+    seen: list[float] = []
+
+    def service(request: httpx.Request) -> httpx.Response:
+        seen.append(request.extensions["timeout"]["read"])
+        counts = {"accepted_count": 0, "duplicate_count": 0, "rejected_count": 0}
+        return httpx.Response(200, json={"status": "visible", "visibility_token": "lm1-0123456789ab-7-0000", **counts})
+
+    with lakemill.Client("http://lake", timeout=10, transport=httpx.MockTransport(service)) as client:
+        client.ingest("t", [], wait=True, timeout=90)
+        client.ingest("t", [], timeout=90)
+        client.send("t", b"", media="application/x-ndjson", wait_for_visibility=True, visibility_timeout_ms=500)
+    assert seen == [100, 10, 10.5]
 
 
 def test_the_client_reads_its_own_writes() -> None:

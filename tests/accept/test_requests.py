@@ -32,7 +32,7 @@ from lakemill.errors import (
 from lakemill.lake.tables import Declared, DropColumn, Rename, parse_columns
 from lakemill.runtime import ingest_tables
 from lakemill.runtime.accept import Gate
-from lakemill.runtime.bodies import Given
+from lakemill.runtime.bodies import NDJSON, Given, parse
 from lakemill.runtime.ingest import Ingest
 from lakemill.settings import IngestSettings
 from lakemill.store import db
@@ -55,6 +55,25 @@ def test_tokens_follow_each_other_and_lines_are_canonical(ingest: Ingest, table:
         {"id": 2, "note": None},
         {"id": 3, "note": "none"},
     ]
+
+
+def test_a_wait_for_duplicates_counts_no_letters_of_others(shared: TestLake, ingest: Ingest, table: MakeTable) -> None:
+    """What came first may be in the dead letters: the answer counts what is its own, and does not say visible."""
+    name = table(policy="dead_letter").name
+    good, bad, other = ({"id": 1}, "good"), ({"id": "x"}, "bad"), ({"id": "y"}, "other")
+    with Ingest(shared.settings, wait=lambda *_: True) as waits:
+        first = waits.ingest(name, rows(good, bad, other, wait_for_visibility=True))
+        assert (first.status, first.accepted, first.duplicate, first.rejected) == ("accepted", 1, 0, 2)
+        again = waits.ingest(name, rows(bad, wait_for_visibility=True))
+        assert (again.status, again.accepted, again.duplicate, again.rejected) == ("partial_duplicate", 0, 1, 0)
+        assert again.token == first.token
+        more = waits.ingest(name, rows(bad, ({"id": 2}, "more"), wait_for_visibility=True))
+        assert (more.status, more.accepted, more.duplicate, more.rejected) == ("partial_duplicate", 1, 1, 0)
+        fine = waits.ingest(name, rows(({"id": 2}, "more"), ({"id": 3}, "fine"), wait_for_visibility=True))
+        assert (fine.status, fine.accepted, fine.duplicate, fine.rejected) == ("visible", 1, 1, 0)
+        keyed = waits.ingest(name, rows(bad, key="k", wait_for_visibility=True))
+        repeated = waits.ingest(name, rows(bad, key="k", wait_for_visibility=True))
+        assert (repeated.status, repeated.accepted, repeated.token) == ("partial_duplicate", 0, keyed.token)
 
 
 def test_a_repeated_request_is_told_the_same(ingest: Ingest, table: MakeTable) -> None:
@@ -138,7 +157,7 @@ def test_dead_letter_keeps_the_bad_aside(ingest: Ingest, table: MakeTable) -> No
     answer = ingest.ingest(orders.name, rows({"id": 1}, (BAD, "bad key"), {"id": 2}, key="k"))
     assert (answer.accepted, answer.rejected) == (2, 1)
     assert answer.faults == ("records[1].payload.id: expected a BIGINT, got 'x'",)
-    (letter,) = store.letters(ingest.lake.conn, table_id=orders.table_id)
+    (letter,) = store.letters(ingest.lake.conn, tables=[orders.table_id])
     assert (letter.token, letter.position, letter.place) == (number(ingest, answer), 1, "records[1].payload.id")
     ingest.lake.conn.execute(  # the line at the same place, should it not become a row
         "INSERT INTO lakemill.dead_letters (table_id, token, position, body, code, reason, state)"
@@ -220,11 +239,45 @@ def test_new_columns_are_known_at_once(ingest: Ingest, table: MakeTable) -> None
     assert [row.get("more") for row in waiting(ingest, orders)] == [None, 2, 3]
 
 
+def test_a_request_that_is_refused_makes_no_columns(ingest: Ingest, table: MakeTable) -> None:
+    orders = table("id BIGINT NOT NULL, n SMALLINT, at TIMESTAMPTZ NOT NULL DEFAULT now()", policy="evolve")
+    good = {"id": 1, "n": 70_000, "new": {"a": 1}, "nothing": None}
+    with pytest.raises(BadRecords) as refused:
+        ingest.ingest(orders.name, rows(good, {"id": "x", "new": 1}, {"n": 1}))
+    assert refused.value.faults == (
+        "records[1].payload.id: expected a BIGINT, got 'x'",
+        "records[2].payload.id: missing; expected a BIGINT",
+    )
+    assert [column.type for column in ingest.lake.table(str(orders.name)).describe().columns] == [
+        "int64",
+        "int16",
+        "timestamptz",
+    ]
+    assert ingest.ingest(orders.name, rows(good)).accepted == 1
+    assert [column.type for column in ingest.lake.table(str(orders.name)).describe().columns] == [
+        "int64",
+        "int32",
+        "timestamptz",
+        "json",
+    ]
+
+
+def test_deletes_make_no_columns(ingest: Ingest, table: MakeTable) -> None:
+    orders = table(policy="evolve", key=["id"])
+    with pytest.raises(BadRecords):
+        ingest.ingest(orders.name, parse(b'{"id": 1, "why": "x"}\n{"id": "x"}', NDJSON, most=100, op="delete"))
+    assert [column.name for column in ingest.codecs.get(orders.name, fresh=True).table.columns] == [
+        "id",
+        "price",
+        "note",
+    ]
+
+
 # ---------------------------------------------------------------- letters
 def test_a_replay_is_a_new_write_that_marks_its_letter(ingest: Ingest, table: MakeTable) -> None:
     orders = table(policy="dead_letter")
     answer = ingest.ingest(orders.name, rows(({"id": 1, "extra": 1}, "r"), (BAD, "s")))
-    wrong, unknown = store.letters(ingest.lake.conn, table_id=orders.table_id)
+    wrong, unknown = store.letters(ingest.lake.conn, tables=[orders.table_id])
     with pytest.raises(BadRecords, match="got 'x'"):
         ingest.replay(wrong.id)
     fixed = ingest.replay(wrong.id, b'{"id": 7}')
@@ -237,10 +290,33 @@ def test_a_replay_is_a_new_write_that_marks_its_letter(ingest: Ingest, table: Ma
     assert [(row["id"], row.get("extra")) for row in waiting(ingest, orders)] == [(7, None), (1, 1)]
 
 
+@pytest.mark.parametrize("columns", ["id BIGINT, note VARCHAR", "id BIGINT, payload VARCHAR"])
+def test_a_letter_knows_what_its_row_was_meant_to_do(ingest: Ingest, table: MakeTable, columns: str) -> None:
+    """A row of a request of deletes that is corrected deletes; it inserts nothing."""
+    orders = table(columns, policy="dead_letter", key=["id"])
+    for op, row in (("delete", b'{"id": "x"}'), ("upsert", b'{"id": []}'), ("delete", b"no JSON"), ("insert", b"{}")):
+        assert ingest.ingest(orders.name, parse(row, NDJSON, most=100, op=op)).rejected == 1  # type: ignore[arg-type]
+    for number_, letter in enumerate(reversed(store.letters(ingest.lake.conn, tables=[orders.table_id]))):
+        ingest.replay(letter.id, b'{"id": %d}' % number_)
+    bodies = ingest.lake.conn.execute(
+        "SELECT body FROM lakemill.bus WHERE table_id = %s ORDER BY token", (orders.table_id,)
+    ).fetchall()
+    assert [json.loads(body)["o"] for (body,) in bodies] == ["d", "u", "d", "i"]
+
+
+def test_a_new_key_that_must_wait_leaves_the_columns(ingest: Ingest, table: MakeTable) -> None:
+    orders = table(key=["id"])
+    ingest.ingest(orders.name, rows({"id": 1}))
+    with pytest.raises(RequestsPending):
+        ingest_tables.alter(ingest.lake, orders.name, [Declared("more", "INTEGER")], key=[])
+    with pytest.raises(BadRecords, match="no such column"):
+        ingest.ingest(orders.name, rows({"id": 1, "more": 1}))
+
+
 def test_one_of_two_replays_wins(ingest: Ingest, table: MakeTable) -> None:
     orders = table(policy="dead_letter")
     ingest.ingest(orders.name, rows(BAD))
-    (letter,) = store.letters(ingest.lake.conn, table_id=orders.table_id)
+    (letter,) = store.letters(ingest.lake.conn, tables=[orders.table_id])
 
     def replay() -> bool:
         try:
@@ -266,7 +342,7 @@ def test_a_letter_of_the_bus_is_read_back(ingest: Ingest, table: MakeTable) -> N
         " VALUES (%s, 1, 0, %s, '', '')",
         (orders.table_id, line[0]),
     )
-    (letter,) = store.letters(ingest.lake.conn, table_id=orders.table_id)
+    (letter,) = store.letters(ingest.lake.conn, tables=[orders.table_id])
     ingest.replay(letter.id)
     before, after = waiting(ingest, orders)
     assert before == after
@@ -354,7 +430,8 @@ def test_what_a_table_must_be(ingest: Ingest, table: MakeTable) -> None:
         with pytest.raises((UnsupportedType, BadArgument)):
             parse_columns(wrong)
     with pytest.raises(BadArgument, match="compared"):
-        table("id DOUBLE", key=["id"])
+        ingest_tables.create(lake, parse_name("refused"), parse_columns("id DOUBLE"), key=["id"])
+    assert ingest_tables.find_lake_table(lake, parse_name("refused")) is None, "what is refused leaves nothing"
     with pytest.raises(UnknownTable):
         ingest.ingest(parse_name("nothing"), rows({}))
 
@@ -367,6 +444,11 @@ def test_a_table_that_is_there_is_adopted(ingest: Ingest) -> None:
     with pytest.raises(BadArgument, match="no key"):
         ingest_tables.create(lake, name, adopt=True, key=["id"])
     ingest_tables.create(lake, name, adopt=True)
+    assert ingest_tables.create(lake, name, adopt=True).key == (), "once more is no harm"
+    lake.sql("DELETE FROM adopted")
+    with pytest.raises(TableExists, match="takes requests already"):
+        ingest_tables.create(lake, name, adopt=True, key=["id"])
+    lake.sql("INSERT INTO adopted VALUES (1), (1)")
     assert ingest.ingest(name, rows({"id": 1})).accepted == 1
     ingest_tables.drop(lake, name, force=True, keep=True)
     assert lake.table("adopted").count() == 2

@@ -249,3 +249,18 @@ def test_keys_pins_and_audit_are_ones_own(api: Api, acme: str, whole: str) -> No
     assert api.ask("DELETE", f"/v1/pins/{mine['id']}", acme).status_code == 204
     assert api.ask("DELETE", f"/v1/pins/{theirs['id']}", whole).status_code == 204
     problem(api.post("/v1/pins", acme, json={"seconds": 10**8}), 400, "BAD_ARGUMENT")
+
+
+def test_the_letters_of_others_don_t_fill_a_tenants_page(api: Api, acme: str, whole: str) -> None:
+    for schema, key in (("acme", acme), ("globex", whole)):
+        made = {"name": f"{schema}.mail", "columns": [{"name": "id", "type": "BIGINT"}], "policy": "dead_letter"}
+        assert api.post("/v1/tables", key, json=made).status_code == 201
+        sent = {"records": [{"payload": {"id": schema}}]}
+        assert api.post(f"/v1/ingest/{schema}.mail", key, json=sent).json()["rejected_count"] == 1
+    try:
+        assert [one["table"] for one in api.get("/v1/letters?limit=1", acme).json()] == ["acme.mail"]
+        assert [one["table"] for one in api.get("/v1/letters?limit=1", whole).json()] == ["globex.mail"]
+        assert api.get("/v1/letters?limit=1&table=acme.mail", whole).json()[0]["table"] == "acme.mail"
+    finally:
+        for name in ("acme.mail", "globex.mail"):
+            assert api.ask("DELETE", f"/v1/tables/{name}?force=true", whole).status_code == 204

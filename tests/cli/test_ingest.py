@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
 
 from lakemill.api.probes import serve_in_thread
+from lakemill.errors import BadBody
+from lakemill.runtime.feed import batches
 from lakemill.runtime.ingest import Ingest
 from tests.accept.test_http import framed
 from tests.cli.conftest import Lakemill
@@ -37,6 +41,8 @@ def test_the_way_of_a_table(lakemill: Lakemill, lake: TestLake, tmp_path: Path) 
     }
     again = lakemill(lake, "ingest", "orders", file, "--format", "json").json
     assert (again["accepted"], again["repeated"], again["token"]) == (0, 2500, sent["token"])
+    other = lakemill(lake, "ingest", "MAIN.orders", file, "--format", "json").json
+    assert (other["accepted"], other["repeated"]) == (0, 2500), "the same table by another name"
 
     for name, packed in (("o.gz", gzip.compress), ("o.zst", zstandard.compress)):
         (tmp_path / name).write_bytes(packed(b'[{"id": 1},\n {"id": 2}]'))
@@ -84,3 +90,22 @@ def test_over_http(lakemill: Lakemill, lake: TestLake, tmp_path: Path, monkeypat
         lakemill(*words).failed("BAD_RECORDS", 2, about="row 1.id")
         serving.stop()
     assert (first.json["accepted"], second.json["repeated"], second.json["requests"]) == (3, 3, 2)
+
+
+def rows_of(data: bytes, compression: str) -> list[bytes]:
+    return [row for batch in batches(io.BytesIO(data), ("t",), compression) for row in batch.rows]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("compression", "pack"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
+def test_a_packed_file_that_was_cut_is_not_taken_for_a_shorter_one(compression: str, pack: Any) -> None:
+    lines = [b'{"id":%d}' % number for number in range(50_000)]
+    whole = b"\n".join(lines)
+    assert rows_of(pack(whole[:99_990]) + pack(whole[99_990:]), compression) == lines
+    for cut in (1, 9, 1000):
+        with pytest.raises(BadBody, match="can't be read"):
+            rows_of(pack(whole)[:-cut], compression)
+
+
+def test_what_an_editor_puts_before_a_file() -> None:
+    assert rows_of(b'\xef\xbb\xbf{"id":1}\r\n\r\n{"id":2}\r\n', "none") == [b'{"id":1}', b'{"id":2}']
+    assert rows_of(b'\xef\xbb\xbf[{"id":1}]', "none") == [b'{"id":1}']

@@ -11,6 +11,7 @@ from py4j.clientserver import ClientServerConnection, JavaParameters, PythonPara
 from py4j.protocol import Py4JError
 
 from lakemill.errors import EngineLost, WrongType
+from lakemill.lake.lookup import lookup
 from lakemill.runtime import materialise as module
 from lakemill.runtime import sifting
 from lakemill.runtime.materialise import materialise
@@ -47,10 +48,20 @@ def test_requests_become_one_snapshot_with_cursor_ledger_and_watermark(intake: I
     assert intake.rows("SELECT holder FROM lakemill.ingest_tables WHERE holder IS NOT NULL") == []
 
 
-def test_writes_by_key_are_those_of_a_dictionary(intake: Intake) -> None:
-    """Random batches against a model; stock DuckDB changes the table between them, and keeps inlined rows there."""
+@pytest.mark.parametrize(("kind", "few"), [("MAP(VARCHAR, INTEGER)", False), ("VARCHAR", True), ("VARCHAR", False)])
+def test_writes_by_key_are_those_of_a_dictionary(
+    intake: Intake, kind: str, few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random batches against a model; stock DuckDB changes the table between them, and keeps inlined rows there.
+
+    Few writes are looked up by DuckDB, many, or those of tables with maps, are compared by Spark: it is the same.
+    """
     chance = random.Random(7)
-    intake.table("t", "k INTEGER, g VARCHAR, v DOUBLE, m MAP(VARCHAR, INTEGER)", key=["k", "g"])
+    maps, asked = kind.startswith("MAP"), []
+    if not few:
+        monkeypatch.setattr(sifting, "FEW", 0 if not maps else sifting.FEW)
+    monkeypatch.setattr(sifting, "lookup", lambda *given: (asked.append(1), lookup(*given))[1])
+    intake.table("t", f"k INTEGER, g VARCHAR, v DOUBLE, m {kind}", key=["k", "g"], by="" if maps else "g")
     intake.lake.sql("CALL lake.set_option('data_inlining_row_limit', 10)")
     model: dict[tuple[int, str], tuple[float | None, str | None]] = {}
     for number in range(4):
@@ -63,7 +74,8 @@ def test_writes_by_key_are_those_of_a_dictionary(intake: Intake) -> None:
                     model.pop(key, None)
                 else:
                     v = chance.choice([None, 0.5, 1.5])
-                    sent.append(record(chance.choice("iu"), k=key[0], g=key[1], v=v, m=[{"key": "x", "value": number}]))
+                    m: Any = [{"key": "x", "value": number}] if maps else f"{{x={number}}}"
+                    sent.append(record(chance.choice("iu"), k=key[0], g=key[1], v=v, m=m))
                     model[key] = (v, f"{{x={number}}}")
             intake.send("t", *sent)
         intake.make("t")
@@ -74,6 +86,48 @@ def test_writes_by_key_are_those_of_a_dictionary(intake: Intake) -> None:
             model[100, "a"] = (9.0, None)
             intake.send("t", record("u", k=0, g="a", v=3))
             model[0, "a"] = (3.0, None)
+    assert len(asked) >= 3 if few else not asked
+
+
+def test_a_small_batch_by_key_is_three_jobs_at_most(intake: Intake) -> None:
+    intake.table("t", "k INTEGER, v INTEGER", key=["k"])
+    context = intake.lake.spark.sparkContext
+    for number in range(3):
+        intake.send("t", *(record("u", k=k, v=number) for k in range(number, number + 5)), record("d", k=number))
+        context.setJobGroup(f"batch {number}", "")
+        passed = intake.make("t")
+        jobs = context.statusTracker().getJobIdsForGroup(f"batch {number}")
+        assert len(jobs) <= 3, passed
+    assert intake.stock("FROM t ORDER BY k") == [(3, 2), (4, 2), (5, 2), (6, 2)]
+
+
+TEXTS = [
+    "",
+    "a",
+    "A",
+    "it's",
+    "a\\b",
+    "\\'",
+    "%_",
+    "é",
+    "e\u0301",
+    "ß",
+    "\U0001f600",
+    "n\u0000l",
+    "tab\t",
+    "\ufeffa",
+    "x" * 300,
+]
+
+
+def test_keys_of_any_text_are_found_again(intake: Intake) -> None:
+    intake.table("t", "k VARCHAR, v INTEGER", key=["k"])
+    for number, texts in enumerate((TEXTS, TEXTS[::-1], TEXTS[3:4], TEXTS[11:12])):
+        intake.send("t", *(record("u", k=text, v=number) for text in texts))
+        passed = intake.make("t")
+        assert (passed.inserted, passed.updated) == ((len(TEXTS), 0) if number == 0 else (0, len(texts)))
+    intake.send("t", *(record("d", k=text) for text in TEXTS))
+    assert intake.make("t").deleted == len(TEXTS)
 
 
 def test_rows_that_are_so_already_are_left_alone(intake: Intake) -> None:

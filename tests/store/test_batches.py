@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from lakemill.errors import ClaimLost
-from lakemill.store import batches, db
+from lakemill.store import batches, db, ingest
 from lakemill.store.batches import Batch, Claim, Letter, Limits
 from tests.ingest.requests import put, take
 
@@ -134,6 +134,19 @@ def test_a_batch_is_passed_once(bus: db.Connection) -> None:
     assert batches.letters_of(bus, 1) == 1
     assert batches.letters_of(bus, 1, [2]) == 0
     assert batches.watermark(bus) == (1, 1)
+
+
+def test_a_batch_under_a_key_that_is_no_longer_the_tables_is_not_passed(bus: db.Connection) -> None:
+    """It was claimed when nothing waited, the key was changed, and requests were accepted under the new one."""
+    held = claim(bus, 3)
+    ingest.change(bus, 3, key=["other"])
+    put(bus, 3, [["a"]])
+    with pytest.raises(ClaimLost, match="another key"):
+        ack(bus, held, read(bus, held))
+    batches.release(bus, held)
+    again = claim(bus, 3)
+    assert again.key == ("other",)
+    ack(bus, again, read(bus, again))
 
 
 def test_a_failure_leaves_the_table_alone_for_a_while(bus: db.Connection) -> None:

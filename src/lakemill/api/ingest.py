@@ -114,7 +114,7 @@ async def ingest(
         """The answer where nobody waits, and a way to wait."""
         one = caller.desk.ingest
         given = parse(body, media, encoding, most=most, op=op, enveloped=envelope).under(idempotency_key)
-        caller.charge(rows=len(given.records), bytes=len(body))
+        caller.charge(rows=given.count, bytes=len(body))
         timeout = given.timeout if visibility_timeout_ms is None else visibility_timeout_ms / 1000
         told = one.accept(name, given)
         at_once = None if given.wait or wait_for_visibility else one.answer(told)

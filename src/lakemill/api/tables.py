@@ -11,12 +11,13 @@ from lakemill.api.caller import Caller, Who
 from lakemill.api.models import SnapshotId, TableName
 from lakemill.api.problems import documented
 from lakemill.core.names import QualifiedName, parse_name
+from lakemill.core.receipts import write_token
 from lakemill.core.rights import Action
 from lakemill.core.schema import Column, duck_type
 from lakemill.errors import UnknownTable, UnsupportedType
 from lakemill.lake.listing import ListedTable, list_snapshots, list_tables
 from lakemill.runtime.open import Lake
-from lakemill.store import definitions
+from lakemill.store import batches, definitions
 
 router = APIRouter(prefix="/v1/tables", tags=["tables"])
 LOOKED_BACK = 500
@@ -50,6 +51,9 @@ class TableDetails(TableModel):
     at: int = Field(description="The snapshot that this tells of.")
     schema_: list[ColumnModel] | None = Field(alias="schema", description="Null for views.")
     snapshots: list[ChangeModel] = Field(description="The latest that changed it, the newest first.")
+    watermark: str | None = Field(
+        None, description="A token: nothing up to it can still become visible. Null where it takes no requests."
+    )
 
 
 @router.get("", name="list_tables", responses=documented(404, 410))
@@ -63,7 +67,7 @@ def get_tables(caller: Who, at: At = None) -> list[TableModel]:
 
 @router.get("/{table}", responses=documented(404, 410))
 def get_table(table: TableName, caller: Who, at: At = None) -> TableDetails:
-    """One table: columns, files, and the snapshots that changed it."""
+    """One table: columns, files, watermark, and the snapshots that changed it."""
     name = parse_name(table)
     caller.require(Action.SEE, name)
     with caller.lake() as lake:
@@ -71,17 +75,20 @@ def get_table(table: TableName, caller: Who, at: At = None) -> TableDetails:
         found = next((one for one in _listed(caller, lake, snapshot) if _name(one) == name), None)
         if found is None:
             raise UnknownTable(f"there is no table {name}", remedy="GET /v1/tables lists those that you may see")
-        columns = None
+        columns, watermark = None, None
         if found.kind == "table":
+            described = lake.table(str(name)).describe(snapshot)
             columns = [
                 ColumnModel(name=c.name, type=_type(c), nullable=c.nulls_allowed, default=_default(c.default))
-                for c in lake.table(str(name)).describe(snapshot).columns
+                for c in described.columns
             ]
+            watermark = batches.table_watermark(lake.conn, described.id)
         dynamic = {own.name} if (own := definitions.find(lake.conn, name)) is not None else set()
         changes = list_snapshots(lake.conn, lake.settings.lake.catalog_schema, LOOKED_BACK, snapshot + 1)
     latest = [ChangeModel(snapshot=one.id, time=one.time) for one in changes if name in one.tables]
     told = _told(found, dynamic).model_dump()
-    return TableDetails(**told, at=snapshot, schema=columns, snapshots=latest[:20])
+    token = None if watermark is None else write_token(caller.desk.ingest.lake_id, watermark)
+    return TableDetails(**told, at=snapshot, schema=columns, snapshots=latest[:20], watermark=token)
 
 
 def _listed(caller: Caller, lake: Lake, at: int) -> list[ListedTable]:

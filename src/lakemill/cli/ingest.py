@@ -47,6 +47,7 @@ def command(
         lakemill ingest sales.orders orders.json.gz --op upsert --wait
         lakemill ingest sales.orders - --url https://lake.example --key secret
     """
+    from lakemill.core.names import fold, parse_name
     from lakemill.runtime.feed import batches, compression_of
 
     output = given(context).output(format_)
@@ -60,7 +61,8 @@ def command(
     told |= {"status": "", "token": None}
     with _opened(file) as stream, _sender(given(context), table, op, url, key) as send:
         held: Batch | None = None
-        for one in batches(stream, (table, op), how, batch):  # type: ignore[arg-type]
+        target = (fold(str(parse_name(table))), op)  # `orders` and `main.orders` are the same
+        for one in batches(stream, target, how, batch):  # type: ignore[arg-type]
             if held is not None:
                 _count(told, send(held, False))
             held = one

@@ -42,8 +42,8 @@ def list_(
     from lakemill.store import ingest as store
 
     with given(context).lake() as lake:
-        wanted = None if table is None else ingest_tables.get(lake, parse_name(table)).table_id
-        found = store.letters(lake.conn, table_id=wanted, state=None if all_ else state, limit=limit)
+        wanted = None if table is None else [ingest_tables.get(lake, parse_name(table)).table_id]
+        found = store.letters(lake.conn, tables=wanted, state=None if all_ else state, limit=limit)
         names = {one.table_id: str(one.name) for one in ingest_tables.list_all(lake)}
     rows = [[one.id, names.get(one.table_id), one.place, one.reason, one.state, one.died_at] for one in found]
     columns = ["letter", "table", "place", "reason", "state", "died_at"]

@@ -57,6 +57,8 @@ class Accepted:
     rejected: int = 0
     repeated: bool = False
     """The answer of an earlier request under the same key."""
+    originals: tuple[int, ...] = ()
+    """With which tokens its duplicates came first; a repeated one is not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def _one(
     token = done.head + 1
     mine: dict[TableKey, Seen] = {}
     lines: Sequence[int] = range(len(request.lines))
-    letters, originals = request.letters, 0
+    letters, originals = request.letters, set[int]()
     if request.keys or any(bad.key for bad in letters):
         new: list[int] = []
         for number in lines:
@@ -184,7 +186,7 @@ def _one(
             if found is None:
                 new.append(number)
             elif found != token:
-                originals = max(originals, found)
+                originals.add(found)
         lines = new
         fresh: list[Bad] = []
         for bad in letters:
@@ -192,14 +194,14 @@ def _one(
             if found is None:
                 fresh.append(bad)
             elif found != token:
-                originals = max(originals, found)
+                originals.add(found)
         letters = fresh
     duplicate = len(request.lines) - len(lines) + len(request.letters) - len(letters)
     if not lines and not letters:
-        answer = Accepted(originals or done.head, 0, duplicate)
+        answer = Accepted(max(originals, default=done.head), 0, duplicate, originals=tuple(sorted(originals)))
     else:
         done.head = token
-        answer = Accepted(token, len(lines), duplicate, len(letters))
+        answer = Accepted(token, len(lines), duplicate, len(letters), originals=tuple(sorted(originals)))
     if request.replays is not None:
         waiting.discard(request.replays)
     records.update(mine)

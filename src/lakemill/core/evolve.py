@@ -13,12 +13,12 @@ unsigned, FLOAT → DOUBLE. Fields of nested structs don't evolve. Gives DDL as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 from lakemill.core.names import fold
-from lakemill.core.schema import Column
+from lakemill.core.schema import Column, type_of_duck
 
 LARGE = "DECIMAL(38,0)"
 _BITS = 2**63
@@ -69,6 +69,17 @@ def changes(columns: Sequence[Column], payloads: Iterable[Mapping[str, Any]]) ->
             elif (type_ := _wider(known[name].type, wide.get(name), value)) is not None:
                 wide[name] = type_
     return (*(Add(*pair) for pair in new.items()), *(Widen(*pair) for pair in wide.items()))
+
+
+def applied(columns: Sequence[Column], wanted: Iterable[Add | Widen]) -> tuple[Column, ...]:
+    """The columns as they would be; ids of new ones are made up."""
+    found = {column.name: column for column in columns}
+    for number, one in enumerate(wanted):
+        type_ = type_of_duck(one.type) or one.type.lower()
+        found[one.name] = (
+            replace(found[one.name], type=type_) if isinstance(one, Widen) else Column(-number, one.name, type_)
+        )
+    return tuple(found.values())
 
 
 def inferred(value: Any) -> str:

@@ -2,8 +2,8 @@
 
 msgspec knows most of it at C speed: numbers in their ranges, text, dates, bytes, UUIDs. What it would take too
 generously (digits behind the point that a DECIMAL has no room for, nanoseconds, a zone too many) is checked here by a
-hook, which gives the canonical text. Nothing is rounded, nothing is guessed, and what Spark can't hold is refused:
-years outside 1 to 9999, HUGEINT beyond 38 digits, infinite times.
+hook, which gives the canonical text. Nothing is rounded, nothing is guessed, and what Spark or a file can't hold is
+refused: years outside 1 to 9999, HUGEINT beyond 2^53, infinite times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _BOUNDS = {
     "uint16": (0, 2**16 - 1),
     "uint32": (0, 2**32 - 1),
 }
-_WIDE = {"uint64": (0, 2**64 - 1), "int128": (1 - 10**38, 10**38 - 1), "uint128": (0, 10**38 - 1)}
+_EXACT = 2**53  # HUGEINT is a DOUBLE in the files of a DuckLake
+_WIDE = {"uint64": (0, 2**64 - 1), "int128": (-_EXACT, _EXACT), "uint128": (0, _EXACT)}
 _LARGEST_FLOAT = 3.4028235677973366e38  # the first double that a cast to FLOAT would make infinite
 _NAMED = Literal["NaN", "Infinity", "-Infinity"]
 _NATIVE: dict[str, Any] = {
@@ -42,7 +43,7 @@ _NATIVE: dict[str, Any] = {
     "float32": Annotated[float, Meta(gt=-_LARGEST_FLOAT, lt=_LARGEST_FLOAT)] | _NAMED,
 }
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
-_DIGITS = re.compile(r"-?\d{1,40}")
+_DIGITS = re.compile(r"-?\d{1,40}", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,4})?", re.ASCII)
 _CLOCK = r"\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?"
 _TIME = re.compile(_CLOCK, re.ASCII)

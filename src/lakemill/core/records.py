@@ -26,6 +26,8 @@ Op = Literal["insert", "upsert", "delete"]
 LETTERS: Mapping[str, str] = {"insert": "i", "upsert": "u", "delete": "d"}
 LONGEST_KEY = 256
 DIGEST = 16
+BOM = b"\xef\xbb\xbf"
+"""What some editors put before a text; JSON's own rules allow to ignore it."""
 
 Key = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)]
 
@@ -101,7 +103,7 @@ _encode = msgspec.json.Encoder().encode
 def read_body(body: bytes) -> Body:
     """A request in JSON, its records not yet looked at."""
     try:
-        return _body.decode(body)
+        return _body.decode(body.removeprefix(BOM))
     except ValidationError as error:
         message, path = told(error)
         raise BadBody(message, place=path.lstrip(".") or None) from error
@@ -111,7 +113,7 @@ def read_body(body: bytes) -> Body:
 
 def read_lines(body: bytes) -> list[bytes]:
     """The lines of an NDJSON body; empty ones don't count."""
-    return [line for line in body.split(b"\n") if line and not line.isspace()]
+    return [line for line in body.removeprefix(BOM).split(b"\n") if line and not line.isspace()]
 
 
 def canonical(raw: bytes | Raw) -> bytes:
@@ -259,7 +261,8 @@ class Records:
                 fault = None
             if fault is not None:
                 path, reason = (".payload" if enveloped else "") + fault[0], fault[1]
-        return Bad(position, bytes(record), f"records[{position}]{path}", reason, key, own)
+        body = bytes(record) if enveloped or op == "insert" else _enveloped(record, op)
+        return Bad(position, body, f"records[{position}]{path}", reason, key, own)
 
     def _faults(self, raw: bytes | Raw, what: str) -> Iterator[tuple[str, str]]:
         """Paths within a payload, and what is wrong there."""
@@ -293,6 +296,16 @@ class Records:
 
     def _expected(self, name: str) -> str:
         return article(duck_type(self.columns[self._places[name]]))
+
+
+def _enveloped(record: bytes | Raw, op: Op) -> bytes:
+    """A bare row with what it was meant to do, which a dead letter must not forget."""
+    try:
+        _anything.decode(record)
+        payload: Any = Raw(record)
+    except (DecodeError, ValueError, RecursionError):
+        payload = bytes(record).decode("utf-8", "replace")
+    return _encode({"op": op, "payload": payload})
 
 
 class _Wrong(Exception):

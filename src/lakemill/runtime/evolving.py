@@ -1,12 +1,13 @@
 """A table whose policy is ``evolve`` gets the columns that its records need, by DDL of the lake like anybody else's.
 
 Called by ``runtime/ingest`` when records did not fit. One process at a time alters a table, and looks again first, so
-that several who need the same column make it once. What the rules of ``core/evolve`` don't cover stays a bad record.
+that several who need the same column make it once. What the rules of ``core/evolve`` don't cover stays a bad record,
+and a request that has one, and so is refused, changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ from msgspec import Raw
 
 from lakemill.core import evolve
 from lakemill.core.kinds import exact
-from lakemill.core.records import Envelope
+from lakemill.core.records import Checked, Envelope, Op, Records
+from lakemill.core.schema import Column
 from lakemill.errors import PublishConflict
 from lakemill.lake import tables
 from lakemill.lake.tables import Alteration, Declared, Retype
@@ -27,8 +29,10 @@ _raws = msgspec.json.Decoder(dict[str, Raw])
 _envelope = msgspec.json.Decoder(Envelope)
 
 
-def evolved(codecs: Codecs, codec: Codec, records: Iterable[bytes | Raw], *, enveloped: bool) -> Codec:
-    """The codec after the table has what these records need."""
+def evolved(
+    codecs: Codecs, codec: Codec, records: Sequence[bytes | Raw], *, enveloped: bool, op: Op
+) -> tuple[Codec, Checked | None]:
+    """The codec after the table has what these records need; or what would be wrong with them all the same."""
     payloads = list(_payloads(records, enveloped))
     name = codec.ingest.name
     for attempt in range(1, ATTEMPTS + 1):
@@ -36,7 +40,11 @@ def evolved(codecs: Codecs, codec: Codec, records: Iterable[bytes | Raw], *, env
             codec = codecs.get(name, fresh=True)
             wanted = evolve.changes(codec.table.columns, payloads)
             if not wanted:
-                return codec
+                return codec, None
+            trial = _trial(codec, wanted)
+            checked = trial.check(_without_nulls(trial.columns, records, enveloped), enveloped=enveloped, op=op)
+            if checked.bad:
+                return codec, checked
             altering: list[Alteration] = [
                 Declared(one.name, one.type) if isinstance(one, evolve.Add) else Retype(one.name, one.type)
                 for one in wanted
@@ -47,13 +55,24 @@ def evolved(codecs: Codecs, codec: Codec, records: Iterable[bytes | Raw], *, env
                 if attempt == ATTEMPTS:
                     raise
             else:
-                return codecs.get(name, fresh=True)
-    return codec
+                return codecs.get(name, fresh=True), None
+    return codec, None
+
+
+def _trial(codec: Codec, wanted: Iterable[evolve.Add | evolve.Widen]) -> Records:
+    """The codec as it would be; whatever has a default would be filled."""
+    columns = evolve.applied(codec.table.columns, wanted)
+    filled = [column.name for column in columns if column.default not in (None, "NULL")]
+    return Records(columns, codec.ingest.key, volatile=filled)
 
 
 def without_nulls(codec: Codec, records: Iterable[bytes | Raw], *, enveloped: bool) -> list[bytes | Raw]:
     """The records without fields that no column has and that say nothing: NULL has no type to make a column of."""
-    known = {column.name for column in codec.table.columns}
+    return _without_nulls(codec.table.columns, records, enveloped)
+
+
+def _without_nulls(columns: Iterable[Column], records: Iterable[bytes | Raw], enveloped: bool) -> list[bytes | Raw]:
+    known = {column.name for column in columns}
     found: list[bytes | Raw] = []
     for record in records:
         try:

@@ -12,15 +12,17 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import msgspec
 import zstandard
 
+from lakemill.core.records import BOM
 from lakemill.errors import BadBody
 
 BATCH = 1000
 Compression = Literal["none", "gzip", "zstd"]
+_PIECE = 1 << 14
 _SUFFIXES: dict[str, Compression] = {"gz": "gzip", "gzip": "gzip", "zst": "zstd", "zstd": "zstd"}
 
 
@@ -57,16 +59,42 @@ def batches(
 def _opened(stream: IO[bytes], compression: Compression) -> Iterable[bytes]:
     if compression == "gzip":
         return gzip.GzipFile(fileobj=stream)
-    if compression == "zstd":
-        reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-        return io.BufferedReader(reader)
-    return stream
+    return io.BufferedReader(_Zstd(stream)) if compression == "zstd" else stream
+
+
+class _Zstd(io.RawIOBase):
+    """Frames, one after the other; zstandard's own reader takes a file that was cut for one that ends there."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._ready, self._rest = memoryview(b""), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            piece = self._rest or self._stream.read(_PIECE)
+            if not piece:
+                if self._frame is not None:
+                    raise EOFError("it ends too early")
+                return 0
+            frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
+            self._ready, self._rest = memoryview(frame.decompress(piece)), b""
+            self._frame = None if frame.eof else frame
+            if frame.eof:
+                self._rest = frame.unused_data
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[bytes]:
     try:
         opened = iter(lines)
-        head = next((line for line in opened if not line.isspace()), b"")
+        head = next((line for line in opened if not line.isspace()), b"").removeprefix(BOM)
         if head.lstrip().startswith(b"["):
             whole = msgspec.json.decode(head + b"".join(opened), type=list[msgspec.Raw])
             yield from (msgspec.json.format(bytes(row), indent=-1) for row in whole)

@@ -27,7 +27,7 @@ from lakemill.core.records import Checked, Op, digest_of
 from lakemill.core.schema import Column
 from lakemill.errors import BadArgument, BadRecords, DefinitionChanged, LakemillError, NoIngestTable, RequestTooLarge
 from lakemill.runtime.accept import Acceptor
-from lakemill.runtime.bodies import Given, arrow_rows
+from lakemill.runtime.bodies import Given
 from lakemill.runtime.codecs import Codec, Codecs
 from lakemill.runtime.evolving import evolved, without_nulls
 from lakemill.runtime.open import Lake
@@ -113,9 +113,9 @@ class Ingest:
     def accept(self, name: QualifiedName, given: Given) -> Told:
         """All of a request is accepted, or as much as the table's policy says, or none."""
         try:
-            if len(given.records) > self.settings.max_records:
+            if given.count > self.settings.max_records:
                 raise RequestTooLarge(
-                    f"the request has {len(given.records):,} records, more than {self.settings.max_records:,}"
+                    f"the request has {given.count:,} records, more than {self.settings.max_records:,}"
                 )
             try:
                 return self._accept(name, given)
@@ -123,7 +123,7 @@ class Ingest:
                 self.codecs.get(name, fresh=True)
                 return self._accept(name, given)
         except LakemillError as error:
-            metrics.count_rejected(error.code, len(given.records))
+            metrics.count_rejected(error.code, given.count)
             raise
 
     def _accept(self, name: QualifiedName, given: Given, replays: int | None = None) -> Told:
@@ -159,9 +159,11 @@ class Ingest:
         checked = self._check(codec, given)
         if checked.bad and (fresh := self.codecs.get(name, fresh=True)) is not codec:
             codec, checked = fresh, self._check(fresh, given)
-        if checked.bad and codec.ingest.policy is Policy.EVOLVE:
+        if checked.bad and codec.ingest.policy is Policy.EVOLVE and given.op != "delete":  # only its key is looked at
             records = _records(codec, given)
-            codec = evolved(self.codecs, codec, records, enveloped=given.enveloped)
+            codec, wrong = evolved(self.codecs, codec, records, enveloped=given.enveloped, op=given.op)
+            if wrong is not None:
+                return codec, checked, self._refused(codec, wrong)
             given = replace(given, records=without_nulls(codec, records, enveloped=given.enveloped), arrow=None)
             checked = self._check(codec, given)
         if checked.bad and codec.ingest.policy is not Policy.DEAD_LETTER:
@@ -193,20 +195,22 @@ class Ingest:
         """What the client is told; with ``wait`` after the request is visible, or the time is over."""
         accepted = told.accepted
         status = "partial_duplicate" if accepted.duplicate else "accepted"
-        rejected, watermark = accepted.rejected, None
+        late, watermark = 0, None
         if wait:
             limit = self.settings.visibility_timeout.total_seconds() if timeout is None else timeout
             if self._wait is not None and self._wait(told.table_id, accepted.token, limit):
                 with self.codecs.turn() as lake:
-                    rejected = store.letters_of(lake.conn, told.table_id, accepted.token)
-                status = status if rejected else "visible"
+                    letters = store.letters_of(lake.conn, told.table_id, [accepted.token])
+                    elsewhere = store.letters_of(lake.conn, told.table_id, accepted.originals)
+                # those that were found when it should have become rows; the token may be another request's
+                late = min(max(0, letters - accepted.rejected), accepted.accepted)
+                status = status if letters or elsewhere else "visible"
             watermark = self.watermark()
-        late = max(0, rejected - accepted.rejected)  # letters that were found when it should have become rows
         return Answer(
             status,
             accepted.accepted - late,
             accepted.duplicate,
-            rejected,
+            accepted.rejected + late,
             write_token(self.lake_id, accepted.token),
             watermark,
             accepted.repeated,
@@ -256,7 +260,11 @@ def _count(told: Accepted) -> None:
 
 
 def _records(codec: Codec, given: Given) -> Sequence[bytes | Raw]:
-    return given.records if given.arrow is None else arrow_rows(given.arrow, codec.table.columns)
+    if given.arrow is None:
+        return given.records
+    from lakemill.runtime.arrow import arrow_rows
+
+    return arrow_rows(given.arrow, codec.table.columns)
 
 
 # ---------------------------------------------------------------- letters as they were kept
@@ -277,7 +285,7 @@ def _record(letter: Letter, columns: Sequence[Column]) -> tuple[Op, bytes]:
         own = {column.name: column for column in columns}
         given = {name: _as_given(own[name], value) if name in own else value for name, value in row.items()}
         return _OPS[msgspec.json.decode(fields["o"])], msgspec.json.encode(given)
-    if "payload" in fields and "payload" not in names:
+    if "payload" in fields and ("payload" not in names or ("op" in fields and "op" not in names)):
         op = msgspec.json.decode(fields.get("op", Raw(b'"insert"')))
         return (op if op in _OPS.values() else "insert"), bytes(fields["payload"])
     return "insert", letter.body.encode()

@@ -23,6 +23,7 @@ from lakemill.errors import (
     TableExists,
     UnknownColumn,
     UnknownTable,
+    UnsupportedType,
 )
 from lakemill.lake import tables as lake_tables
 from lakemill.lake.tables import Alteration, Declared, DropColumn, Rename
@@ -58,14 +59,22 @@ def create(
         lake_tables.create_table(lake.duck, name.schema, name.name, columns, partition_by)
     elif columns or partition_by:
         raise BadArgument("a table that is adopted has its columns and partitions", remedy="leave them out")
-    table = _described(lake, name)
-    key = _key_of([column.name for column in table.columns], key)
-    _checked(table.columns, key)
-    if adopt and key:
-        _require_unique(lake, name, key)
-    if not store.add(lake.conn, table.id, key, policy, dedupe, retention) and not adopt:
-        raise TableExists(f"{name} takes requests already")
-    return get(lake, name)
+    try:
+        table = _described(lake, name)
+        key = _key_of([column.name for column in table.columns], key)
+        _checked(table.columns, key)
+        if adopt and key:
+            _require_unique(lake, name, key)
+        added = store.add(lake.conn, table.id, key, policy, dedupe, retention)
+        found = get(lake, name)
+    except (BadArgument, UnknownColumn, UnsupportedType):
+        if not adopt:  # what is refused leaves nothing
+            lake_tables.drop_table(lake.duck, name.schema, name.name)
+        raise
+    if not added and (not adopt or tuple(key or found.key) != found.key):
+        under = f"under the key {', '.join(found.key)}" if found.key else "without a key"
+        raise TableExists(f"{name} takes requests already, {under}", remedy="alter it instead")
+    return found
 
 
 def get(lake: Lake, name: QualifiedName) -> IngestTable:
@@ -109,15 +118,21 @@ def alter(
     if key:
         _checked(columns, new_key)
         _require_unique(lake, name, key)
+    if key is not None and store.pending(lake.conn, table.table_id):  # before the columns are others
+        raise _pending(name)
     if alterations:
         lake_tables.alter_table(lake.duck, name.schema, name.name, alterations)
     with lake.conn.transaction():
         store.lock(lake.conn, table.table_id)  # nobody accepts a request under the old key meanwhile
         if key is not None and store.pending(lake.conn, table.table_id):
-            raise RequestsPending(f"requests for {name} were accepted under its old key", remedy="wait for them")
+            raise _pending(name)
         changed = new_key if tuple(new_key) != table.key else None
         store.change(lake.conn, table.table_id, key=changed, policy=policy, dedupe=dedupe, retention=retention)
     return get(lake, name)
+
+
+def _pending(name: QualifiedName) -> RequestsPending:
+    return RequestsPending(f"requests for {name} were accepted under its old key", remedy="wait for them")
 
 
 def drop(

@@ -92,6 +92,7 @@ def materialise(
                 metrics.count_fenced()
                 metrics.count_error(error.code)
                 failed("ingest", error, table_id=table_id)
+                batches.release(lake.conn, held)  # should it be ours after all, and only the key another
             return None
         except db.LOST as error:
             failed("ingest", db.unavailable(error), table_id=table_id)

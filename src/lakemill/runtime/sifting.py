@@ -11,16 +11,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+import pyarrow as pa
+
 from lakemill.core.commit import AddFiles, Update
 from lakemill.core.names import QualifiedName
 from lakemill.core.prune import within
-from lakemill.errors import ClaimLost, WrongType
+from lakemill.core.writes import change
+from lakemill.errors import ClaimLost, StorageUnavailable, WrongType
+from lakemill.lake.lookup import lookup, simple
 from lakemill.lake.scan import scan_in
 from lakemill.runtime import write
 from lakemill.runtime.bisect import refused
 from lakemill.spark import bus
-from lakemill.spark.changes import DELETE, INSERT, OPERATION, UPDATE, counted, keyed_diff
+from lakemill.spark.changes import DELETE, GONE, INSERT, OPERATION, UPDATE, counted, keyed_diff, told_diff
 from lakemill.spark.observed import Observed
+from lakemill.spark.positions import FILE_ID, POSITION
 from lakemill.store import batches
 from lakemill.store.batches import Batch, Claim, Letter
 from lakemill.telemetry.log import log
@@ -29,8 +34,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakemill.runtime.open import Lake
-    from lakemill.runtime.write import State, Writing
+    from lakemill.runtime.write import Writing
 
+FEW = 10_000
+"""Writes by key that are looked up without Spark: they are a literal of its plan."""
 LETTERS = 5000
 """Dead letters of one batch, about: they pass through the driver, and are written under the lock of all commits."""
 
@@ -71,36 +78,65 @@ class Sifting:
 
         def stage(good: DataFrame) -> list[Update]:
             nonlocal changed
-            ends = Observed()
-            with write.diff_of(self.attempt, bus.last_writes(good, self.layout, ends.of)) as writes:
-                if ends.text("low") is None:  # no record without a fault
+            ends, folder = Observed(), self.attempt.scratch()
+            last = bus.last_writes(good, self.layout, ends.of, together=self.batch.records <= FEW)
+            with write.diff_of(self.attempt, last, folder=folder) as writes:
+                if not ends["writes"]:  # no record without a fault
                     return []
-                state, where = self._narrowed(ends)
-                table = self.lake.table(str(QualifiedName(state.table.schema, state.table.name)))
-                current = table.frame(state.plan, where, located=True)
-                counts = Observed()
-                diff_frame = counted(keyed_diff(current, writes, state.table.columns, self.layout.key), counts.of)
-                with write.diff_of(self.attempt, diff_frame) as diff:
-                    changed = (counts[INSERT], counts[UPDATE], counts[DELETE])
-                    updates: list[Update] = []
-                    if counts[UPDATE] or counts[DELETE]:
-                        updates += write.deletes(self.attempt, diff.where(f"{OPERATION} <> '{INSERT}'"))
-                    come = [operation for operation in (UPDATE, INSERT) if counts[operation]]
-                    return updates + write.changed_rows(self.attempt, diff, come)
+                where = self._narrow(ends)
+                staged = self.attempt.storage.list(folder)
+                if ends["writes"] <= FEW and len(staged) == 1 and simple(self.attempt.state.plan):
+                    updates, changed = self._looked_up(writes, staged[0], ends["writes"])
+                else:
+                    updates, changed = self._compared(writes, where)
+                return updates
 
         updates, letters = self._sifted(stage)
         return updates, changed, letters
 
-    def _narrowed(self, ends: Observed) -> tuple[State, str | None]:
-        """The state, with only those files that can hold a key of the batch."""
+    def _looked_up(self, writes: DataFrame, staged: str, count: int) -> tuple[list[Update], tuple[int, int, int]]:
+        """Few writes: DuckDB finds their rows, and Spark only writes."""
+        state = self.attempt.state
+        found = lookup(self.lake.duck, state.plan, staged, self.layout.key, GONE)
+        if len(found) != count:
+            raise StorageUnavailable(f"Spark wrote {count} rows, but {staged} holds {len(found)}")
+        what = change(found)
+        updates: list[Update] = []
+        if what.going:
+            columns = [pa.array([place[i] for place in what.going], pa.int64()) for i in (0, 1)]
+            updates += write.deletes(self.attempt, pa.table(dict(zip((FILE_ID, POSITION), columns, strict=True))))
+        come = [operation for operation, rows in ((UPDATE, what.updated), (INSERT, what.inserted)) if rows]
+        updates += write.changed_rows(self.attempt, told_diff(writes, state.table.columns, what.told), come)
+        rows = sum(file.record_count for update in updates if isinstance(update, AddFiles) for file in update.files)
+        if rows != what.inserted + what.updated:
+            raise StorageUnavailable(f"Spark wrote {rows} rows of {what.inserted + what.updated}")
+        return updates, (what.inserted, what.updated, what.deleted)
+
+    def _compared(self, writes: DataFrame, where: str | None) -> tuple[list[Update], tuple[int, int, int]]:
+        """Many writes, or a large table: Spark compares them with the table's rows."""
+        state = self.attempt.state
+        table = self.lake.table(str(QualifiedName(state.table.schema, state.table.name)))
+        current = table.frame(state.plan, where, located=True)
+        counts = Observed()
+        diff_frame = counted(keyed_diff(current, writes, state.table.columns, self.layout.key), counts.of)
+        with write.diff_of(self.attempt, diff_frame) as diff:
+            updates: list[Update] = []
+            if counts[UPDATE] or counts[DELETE]:
+                updates += write.deletes(self.attempt, diff.where(f"{OPERATION} <> '{INSERT}'"))
+            come = [operation for operation in (UPDATE, INSERT) if counts[operation]]
+            updates += write.changed_rows(self.attempt, diff, come)
+        return updates, (counts[INSERT], counts[UPDATE], counts[DELETE])
+
+    def _narrow(self, ends: Observed) -> str | None:
+        """Leave only those files in the state that can hold a key of the batch; the condition for it."""
         state = self.attempt.state
         first = next(column for column in self.layout.columns if self.layout.is_key(column))
         where = within(first, ends.text("low") or "", ends.text("high") or "")
         if where is not None:
             with self.lake.catalog() as catalog:
                 plan = scan_in(catalog, self.lake.front.stamps, state.table, state.snapshot, where)
-            state = self.attempt.state = replace(state, plan=plan)
-        return state, where
+            self.attempt.state = replace(state, plan=plan)
+        return where
 
     def _sifted(self, stage: Stage) -> tuple[list[Update], list[Letter]]:
         """What the sound records become, and letters for the others."""

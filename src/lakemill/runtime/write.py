@@ -330,10 +330,14 @@ def leaving_nothing(attempt: Writing, also: Callable[[], None] | None = None) ->
 
 @contextmanager
 def diff_of(
-    attempt: Writing, frame: DataFrame, timed: AbstractContextManager[None] | None = None, *more: DataFrame
+    attempt: Writing,
+    frame: DataFrame,
+    timed: AbstractContextManager[None] | None = None,
+    *more: DataFrame,
+    folder: str | None = None,
 ) -> Iterator[DataFrame]:
     """The frame, and ``more`` parts of it, computed once: written to a scratch folder and read back when needed."""
-    folder = attempt.scratch()
+    folder = folder or attempt.scratch()
     try:
         with timed or nullcontext():
             schema = stage_diff(frame, folder)

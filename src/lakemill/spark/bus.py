@@ -144,11 +144,13 @@ def rows(frame: DataFrame, layout: Layout) -> DataFrame:
     return frame.select(*(F.col(quote_spark(column.name)) for column in layout.columns))
 
 
-def last_writes(frame: DataFrame, layout: Layout, ends: Observation) -> DataFrame:
+def last_writes(frame: DataFrame, layout: Layout, ends: Observation, *, together: bool = False) -> DataFrame:
     """Of `sound` records the last one a key, in token order: columns ``n0``, ``n1`` … in shown form, and GONE.
 
-    ``ends``: the lowest and the highest value of the first key column, as texts.
+    ``ends``: how many there are, and the lowest and the highest value of the first key column, as texts. ``together``:
+    in one partition, where they are few.
     """
+    frame = frame.coalesce(1) if together else frame
     stored = frame.select(*fit(frame, layout.columns, also=[TOKEN, AT, GONE]), TOKEN, AT, GONE)
     # by way of the stored form, which has one text for each UUID and one order of struct fields
     shown = stored.select(
@@ -163,7 +165,8 @@ def last_writes(frame: DataFrame, layout: Layout, ends: Observation) -> DataFram
     keys = [f"n{i}" for i, column in enumerate(layout.columns) if layout.is_key(column)]
     newest = Window.partitionBy(*keys).orderBy(F.desc(TOKEN), F.desc(AT))
     last = shown.withColumn("__nth", F.row_number().over(newest)).where("__nth = 1").drop("__nth", TOKEN, AT)
-    return last.observe(ends, F.min(keys[0]).cast("string").alias("low"), F.max(keys[0]).cast("string").alias("high"))
+    low, high = (of(keys[0]).cast("string").alias(name) for of, name in ((F.min, "low"), (F.max, "high")))
+    return last.observe(ends, F.count(F.lit(1)).alias("writes"), low, high)
 
 
 def without(frame: DataFrame, places: Sequence[tuple[int, int]]) -> DataFrame:

@@ -229,13 +229,15 @@ def require(where: Executor, held: Claim) -> None:
     row = where.execute(QUERIES["lock"].compose(), {"table_id": held.table_id}).fetchone()
     if row is None:
         raise ClaimLost("the table takes no requests any more")
-    fence, holder, alive, cursor = row
+    fence, holder, alive, cursor, key = row
     if fence != held.fence:
         raise ClaimLost(f"the claim has passed to {holder or 'somebody who is done'}")
     if not alive:
         raise ClaimLost("the claim has run out")
     if cursor != held.cursor:
         raise ClaimLost(f"the cursor is at {cursor}, not at {held.cursor}")
+    if tuple(key) != held.key:
+        raise ClaimLost("the table has another key by now")
 
 
 def ack(
@@ -312,6 +314,12 @@ def watermark(where: Executor) -> tuple[int, int]:
     row = where.execute(QUERIES["watermark"].compose()).fetchone()
     assert row is not None  # noqa: S101  (made with the table)
     return row[0], row[1]
+
+
+def table_watermark(where: Executor, table_id: int) -> int | None:
+    """Nothing at or below it can still become visible in the table; None where it takes no requests."""
+    row = where.execute(QUERIES["table_watermark"].compose(), {"table_id": table_id}).fetchone()
+    return None if row is None else int(row[0])
 
 
 def not_passed(where: Executor, token: int, table_ids: Iterable[int] | None = None) -> tuple[int, ...]:

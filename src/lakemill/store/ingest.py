@@ -171,15 +171,15 @@ def evolving(conn: Connection, table_id: int) -> Iterator[None]:
 def letters(
     where: Executor,
     *,
-    table_id: int | None = None,
+    tables: Sequence[int] | None = None,
     state: str | None = None,
     ids: Sequence[int] | None = None,
     before: int | None = None,
     limit: int = 100,
 ) -> tuple[Letter, ...]:
-    """The newest first."""
-    values: dict[str, Any] = {"table_id": table_id, "state": state, "before": before, "most": limit}
-    values["letters"] = None if ids is None else list(ids)
+    """The newest first; of these tables, where some are named."""
+    values: dict[str, Any] = {"state": state, "before": before, "most": limit}
+    values |= {"tables": None if tables is None else list(tables), "letters": None if ids is None else list(ids)}
     return tuple(Letter(*row) for row in where.execute(QUERIES["letters"].compose(), values).fetchall())
 
 
@@ -196,7 +196,7 @@ def drop_letters(where: Executor, ids: Sequence[int]) -> tuple[int, ...]:
     return tuple(row[0] for row in rows)
 
 
-def letters_of(where: Executor, table_id: int, token: int) -> int:
-    """How many records of a request became letters."""
-    row = where.execute(QUERIES["letters_of"].compose(), {"table_id": table_id, "token": token}).fetchone()
+def letters_of(where: Executor, table_id: int, tokens: Sequence[int]) -> int:
+    """How many records of these requests became dead letters."""
+    row = where.execute(QUERIES["letters_of"].compose(), {"table_id": table_id, "tokens": list(tokens)}).fetchone()
     return int(row[0]) if row else 0

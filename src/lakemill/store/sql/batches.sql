@@ -83,7 +83,7 @@ FROM unnest(%(tokens)s::bigint[], %(positions)s::int[]) AS w (token, position) J
 -- name: lock
 -- the table's claim and cursor as they are, held until the transaction ends. NO KEY: whoever accepts a request for the
 -- table takes a share of its key, and holds the head, which a publish takes after this
-SELECT fence, holder, expires_at > clock_timestamp(), cursor FROM lakemill.ingest_tables
+SELECT fence, holder, expires_at > clock_timestamp(), cursor, key FROM lakemill.ingest_tables
 WHERE table_id = %(table_id)s FOR NO KEY UPDATE;
 
 -- name: move
@@ -137,6 +137,12 @@ FROM lakemill.bus_head h;
 -- name: watermark
 -- the lake's, and the last token that was given out
 SELECT watermark, token FROM lakemill.bus_head;
+
+-- name: table_watermark
+-- the last token that a table has passed, whether it had anything to do with it or not; no row where it takes no requests
+SELECT coalesce((SELECT b.token - 1 FROM lakemill.bus b WHERE b.table_id = t.table_id AND b.token > t.cursor
+                 ORDER BY b.token LIMIT 1), h.token)
+FROM lakemill.ingest_tables t CROSS JOIN lakemill.bus_head h WHERE t.table_id = %(table_id)s;
 
 -- name: not_passed
 -- of these tables (NULL: of all), those with a request at or below a token that waits

@@ -66,10 +66,10 @@ WHERE table_id = %(table_id)s AND end_snapshot IS NULL AND default_value_type = 
 SELECT schema_version FROM {catalog}.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1;
 
 -- name: letters
--- dead letters, the newest first: of one table or of all, in one state or in any
+-- dead letters, the newest first: of some tables or of all, in one state or in any
 SELECT letter_id, table_id, token, position, body, code, reason, place, died_at, state, replayed
 FROM lakemill.dead_letters
-WHERE (%(table_id)s::bigint IS NULL OR table_id = %(table_id)s) AND (%(state)s::text IS NULL OR state = %(state)s)
+WHERE (%(tables)s::bigint[] IS NULL OR table_id = ANY(%(tables)s::bigint[])) AND (%(state)s::text IS NULL OR state = %(state)s)
   AND (%(letters)s::bigint[] IS NULL OR letter_id = ANY(%(letters)s::bigint[]))
   AND (%(before)s::bigint IS NULL OR letter_id < %(before)s)
 ORDER BY letter_id DESC LIMIT %(most)s;
@@ -80,8 +80,8 @@ UPDATE lakemill.dead_letters SET state = 'dropped'
 WHERE letter_id = ANY(%(letters)s::bigint[]) AND state = 'waiting' RETURNING letter_id;
 
 -- name: letters_of
--- how many records of a request became letters
-SELECT count(*) FROM lakemill.dead_letters WHERE table_id = %(table_id)s AND token = %(token)s;
+-- how many records of these requests became letters
+SELECT count(*) FROM lakemill.dead_letters WHERE table_id = %(table_id)s AND token = ANY(%(tokens)s::bigint[]);
 
 -- name: evolving
 -- one at a time alters this table
