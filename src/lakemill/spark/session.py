@@ -27,7 +27,7 @@ from py4j.protocol import Py4JError
 
 from lakemill.errors import BadSettings, EngineLost, EngineUnreachable, MissingPart
 from lakemill.settings import Settings
-from lakemill.spark import jars, java, s3
+from lakemill.spark import executors, jars, java, s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,26 +115,34 @@ def stop() -> None:
 
 
 def recycle() -> None:
-    """End the session and its JVM, dead or alive: the next `start` has another. Nobody may be at work."""
+    """End the session and its JVM, dead, alive or neither: the next `start` has another. Nobody may be at work."""
     global _session
     from pyspark import SparkContext
 
     with _lock:
-        with suppress(Exception):  # whatever a JVM that is gone answers
-            stop()
-        _session = None
         gateway = SparkContext._gateway
-        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-        if gateway is None:  # Spark Connect
-            return
-        with suppress(OSError, Py4JError):
-            gateway.shutdown()
+        ending = threading.Thread(target=_say_goodbye, args=(_session, gateway), daemon=True)
+        ending.start()
+        ending.join(RECYCLE_SECONDS)
+        _session = None
         if (process := getattr(gateway, "proc", None)) is not None:
             process.stdin.close()  # what its JVM ends by
             try:
                 process.wait(RECYCLE_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
+        ending.join(RECYCLE_SECONDS)  # what it forgets must not be the next one's
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+
+
+def _say_goodbye(session: SparkSession | None, gateway: Any) -> None:
+    """In a thread, since a JVM that hangs answers nothing until it is killed."""
+    with suppress(Exception):  # whatever one that is gone answers
+        if session is not None:
+            session.stop()
+    with suppress(OSError, Py4JError):
+        if gateway is not None:
+            gateway.shutdown()
 
 
 @dataclass(slots=True)
@@ -308,6 +316,8 @@ def _launch(settings: Settings) -> SparkSession:
             )  # Connect sets everything a second time, and warns about what only a launch can
             session = builder.getOrCreate()
         if _alive(session):
+            if has_executors(session):
+                executors.watch(session, settings.spark.executor_wait)
             return session
         reason = NO_MASTER  # then it gives up, and leaves a session that is stopped
     except Exception as error:  # py4j's, gRPC's and PySpark's errors have no common root
