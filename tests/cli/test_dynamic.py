@@ -266,7 +266,8 @@ def test_list(lakemill: Lakemill, chain: TestLake) -> None:
     assert (big["table"], big["state"], big["target_lag"], big["effective_lag"]) == (
         "main.big", "PENDING_INIT", "DOWNSTREAM", 600.0,
     )  # fmt: skip
-    assert (by_cust["lag"], by_cust["rows"], by_cust["last_action"]) == (None, None, None)
+    assert by_cust["lag"] > 0, "nothing is there since it was declared"
+    assert (by_cust["rows"], by_cust["last_action"]) == (None, None)
     assert by_cust["next_due"] is not None, "what was never loaded is due at once"
     assert "every part of the query has a rule" in lakemill(chain, "list").out
     assert [one["table"] for one in lakemill(chain, "list", "--like", "BY%", "--format", "json").json] == [

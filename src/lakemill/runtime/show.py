@@ -1,7 +1,8 @@
 """How dynamic tables stand: what `list` and `describe` show. It only reads, PostgreSQL and nothing else.
 
 The lag is `core/lag`'s: the age of the first commit, after the table's data snapshot, that changed a base table which
-it reaches. What every refresh did is `store/history`'s.
+it reaches; of a table that was never loaded, the time since it was declared. What every refresh did is
+`store/history`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakemill.core.graph import Graph, Warned, warnings
-from lakemill.core.lag import Commit, Past, Standing, Version, attainment, lag
+from lakemill.core.lag import Commit, Past, Standing, Version, attainment, lag_since
 from lakemill.core.names import QualifiedName
 from lakemill.errors import LakemillError
 from lakemill.lake.listing import ListedCommit, ListedTable, list_commits, list_tables
@@ -32,8 +33,8 @@ class Shown:
     table: DynamicTable
     frontier: Frontier | None
     """Its data snapshot, and what it read; None while it was never loaded."""
-    lag: timedelta | None
-    """None while it was never loaded."""
+    lag: timedelta
+    """Of one that was never loaded: since it was declared."""
     effective_lag: timedelta | None
     """What it may lag: its target, or that of its consumers; None where nobody needs it."""
     due: datetime | None
@@ -144,7 +145,7 @@ class _Look:
         return Shown(
             table,
             frontier,
-            lag(Standing(table.name, known, change), self.now),
+            lag_since(Standing(table.name, known, change), self.now, table.created_at),
             self._lags[table.name],
             self._due(table.name, frontier, change),
             next(iter(history.history(self.lake.conn, table.id, 1)), None),
