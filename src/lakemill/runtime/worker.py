@@ -109,11 +109,14 @@ class Worker:
         log().info("working", worker=self.name, slots=self.slots, kinds=[kind.value for kind in self.kinds])
         last = 0.0
         while not stop.wait(WATCH):
-            if time.monotonic() - last >= self._settings.service.heartbeat.total_seconds():
-                last = time.monotonic()
-                self._beat()
-            self._watch()
-            self._recycle()
+            try:
+                if time.monotonic() - last >= self._settings.service.heartbeat.total_seconds():
+                    last = time.monotonic()
+                    self._beat()
+                self._watch()
+                self._recycle()
+            except Exception as error:  # slots whose worker is not heard of would lose all their work
+                failed("watch", error)
         self._end()
 
     def _start(self, number: int) -> None:

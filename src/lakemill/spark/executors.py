@@ -7,6 +7,7 @@ knows them. Executors that come and go with the work are waited for in the same 
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from contextlib import suppress
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVERY = 1.0
+
+
+def has_executors(spark: SparkSession) -> bool:
+    """Whether work is done by processes other than the one that directs it, as far as that is known."""
+    if hasattr(spark, "is_stopped"):  # Spark Connect does not say
+        return False
+    return re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master)) is None
 
 
 def watch(session: SparkSession, patience: timedelta) -> None:

@@ -8,7 +8,6 @@ server with other defaults can't change an answer.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -119,13 +118,18 @@ def recycle() -> None:
     global _session
     from pyspark import SparkContext
 
-    with _lock:
-        gateway = SparkContext._gateway
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if not _lock.acquire(timeout=RECYCLE_SECONDS):
+        if process is not None:
+            process.kill()  # somebody who was given up asks it for something, under the lock
+        _lock.acquire()
+    try:
         ending = threading.Thread(target=_say_goodbye, args=(_session, gateway), daemon=True)
         ending.start()
         ending.join(RECYCLE_SECONDS)
         _session = None
-        if (process := getattr(gateway, "proc", None)) is not None:
+        if process is not None:
             process.stdin.close()  # what its JVM ends by
             try:
                 process.wait(RECYCLE_SECONDS)
@@ -133,6 +137,8 @@ def recycle() -> None:
                 process.kill()
         ending.join(RECYCLE_SECONDS)  # what it forgets must not be the next one's
         SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    finally:
+        _lock.release()
 
 
 def _say_goodbye(session: SparkSession | None, gateway: Any) -> None:
@@ -211,13 +217,6 @@ def process() -> int | None:
 
     found = getattr(SparkContext._gateway, "proc", None)
     return None if found is None else int(found.pid)
-
-
-def has_executors(spark: SparkSession) -> bool:
-    """Whether work is done by processes other than the one that directs it, as far as that is known."""
-    if hasattr(spark, "is_stopped"):  # Spark Connect does not say
-        return False
-    return re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master)) is None
 
 
 def launch_conf(settings: Settings) -> dict[str, str]:
@@ -316,7 +315,7 @@ def _launch(settings: Settings) -> SparkSession:
             )  # Connect sets everything a second time, and warns about what only a launch can
             session = builder.getOrCreate()
         if _alive(session):
-            if has_executors(session):
+            if executors.has_executors(session):
                 executors.watch(session, settings.spark.executor_wait)
             return session
         reason = NO_MASTER  # then it gives up, and leaves a session that is stopped

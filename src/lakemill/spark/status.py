@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from lakemill.spark.session import has_executors
+from lakemill.spark.executors import has_executors
 
 if TYPE_CHECKING:
     from pyspark import SparkJobInfo
