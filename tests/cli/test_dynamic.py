@@ -529,7 +529,7 @@ def test_every_statement_from_python(orders: TestLake, without_spark: None) -> N
         listed, described = lake.execute("SHOW DYNAMIC TABLES LIKE 'm'"), lake.execute("DESCRIBE DYNAMIC TABLE m")
         assert isinstance(listed, tuple)
         assert isinstance(described, Described)
-        assert listed[0] == replace(described.shown, due=listed[0].due)
+        assert listed[0] == replace(described.shown, due=listed[0].due, lag=listed[0].lag)
         assert [one.name.name for one in lake.explain("m")] == ["big", "m"]
         assert len(lake.execute("EXPLAIN REFRESH m") or ()) == 2
         with pytest.raises(HasDependents, match=r"main\.m") as refused:
