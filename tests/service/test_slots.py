@@ -6,6 +6,8 @@ What they wait for is real: a lock in PostgreSQL that another session holds, a p
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +19,7 @@ import pytest
 
 import lakemill
 from lakemill.core.refresh import Outcome
-from lakemill.errors import ClaimLost, RefreshTimedOut
+from lakemill.errors import ClaimLost, RefreshTimedOut, UnavailableError
 from lakemill.runtime import upkeep
 from lakemill.runtime.claiming import claimed, holder
 from lakemill.runtime.slots import Doing, Slot, leave_behind
@@ -32,6 +34,9 @@ from tests.service.conftest import QUICK, id_of, running, until
 from tests.service.test_scheduler import LONG, Service
 
 HASTY = {**QUICK, "service.refresh_timeout": "1s", "service.hang_grace": "1s", "service.left_behind": 2}
+
+CLAIM = "INSERT INTO lakemill.claims (dynamic_id, fence, holder, expires_at) VALUES (%s, 1, 'nobody', now())"
+"""Until it is committed, nobody else can claim the table, or give up."""
 
 
 @pytest.fixture
@@ -63,9 +68,8 @@ def test_a_slot_that_waits_for_a_lock_is_replaced(service: Service, caplog: pyte
     service.tick()
     conn, a, before = service.lake.conn, id_of(service, "a"), left_behind()
     settings = service.lake.settings
-    claim = "INSERT INTO lakemill.claims (dynamic_id, fence, holder, expires_at) VALUES (%s, 1, 'nobody', now())"
     with running(Worker(settings, "w", 1)):
-        with locked(service, claim, a):
+        with locked(service, CLAIM, a):
             until(lambda: left_behind() == before + 1)
             work.add(conn, Kind.UPKEEP, "orphans", "x")
             work.tell(conn, work.DUE)
@@ -142,7 +146,7 @@ def test_too_many_slots_that_hang_end_the_process(
     worker = Worker(service.lake.settings, "w", 1, (Kind.UPKEEP,))
     with running(worker) as (thread, stop):
         until(stop.is_set)
-        assert worker.broken == "2 slots of the worker hang"
+        assert worker.broken == "slots that hang: 2"
         thread.join(10)
         assert not thread.is_alive(), "its goodbye does not wait for them"
     assert list(work.depth(service.lake.conn)) == ["upkeep"], "the third is left to another"
@@ -150,3 +154,21 @@ def test_too_many_slots_that_hang_end_the_process(
     writer = os.open(pipe, os.O_WRONLY)  # what hung wakes, and ends
     os.close(writer)
     until(lambda: not slots())
+
+
+def test_a_process_whose_slots_hang_ends_as_a_failure(service: Service) -> None:
+    """So that whoever looks after it starts it anew."""
+    service.create("a", "SELECT k FROM r")
+    service.tick()
+    settings = {"REFRESH_TIMEOUT": "1s", "HANG_GRACE": "1s", "LEFT_BEHIND": "1", "STOP_GRACE": "1s"}
+    environment = {**os.environ, **{f"LAKEMILL_SERVICE__{key}": value for key, value in settings.items()}}
+    words = ["-m", "lakemill.cli.main", "-C", str(service.lake.settings.root), "worker", "--slots", "1", "--port", "0"]
+    with locked(service, CLAIM, id_of(service, "a")):
+        ended = subprocess.run(
+            [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+    assert ended.returncode == UnavailableError.exit_code, ended.stderr
+    told = ended.stdout + ended.stderr
+    assert "slots that hang: 1; the process ends, to be started anew" in told
+    assert work.workers(service.lake.conn) == (), "it has said goodbye"
+    assert "refresh" not in work.depth(service.lake.conn), "what it was at has failed"

@@ -186,8 +186,8 @@ class Worker:
         if hanging < self._settings.service.left_behind:
             self._start(slot.number)
             return
-        self.broken = f"{hanging} slots of the worker hang"
-        log().error(f"{self.broken}: the process ends, to be started anew", worker=self.name)
+        self.broken = f"slots that hang: {hanging}"
+        log().error(f"{self.broken}; the process ends, to be started anew", worker=self.name)
         self._stop.set()
 
     def _recycle(self) -> None:
