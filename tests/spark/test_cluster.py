@@ -66,7 +66,7 @@ def test_a_cluster_without_executors_is_told_and_a_jvm_that_hangs_is_replaced(
             | {"LAKEMILL_SPARK__CONF": json.dumps(conf)},
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=550,
             check=False,
         )
         assert child.returncode == 0, child.stderr[-3000:]
