@@ -46,7 +46,7 @@ threads = 1
 """
 PAUSE = 10.0
 """Seconds: longer than a claim lives."""
-SETTLED = 240.0
+SETTLED = 400.0
 WORK = 40.0
 """Seconds for which work is awaited: two workers that were just killed have two JVMs to start."""
 _AT_WORK = """
