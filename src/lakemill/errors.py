@@ -23,8 +23,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   └── PublishConflict · ClaimLost · NameTaken · DefinitionChanged · FrontierMoved
     ├── UnavailableError     a part does not answer: back off                         exit 5
     │   ├── StoreUnavailable · StorageUnavailable · EngineLost · EngineUnreachable · ForeignLock
-    │   ├── PublishTimedOut · RefreshTimedOut · BatchTimedOut · ConsistencyTimeout · Stopped · QueriesQueued
-    │   └── QueryTimedOut · Busy · Backlogged · QuotaExceeded · TooManyFailures · IssuerUnavailable
+    │   ├── PublishTimedOut · RefreshTimedOut · RefreshTooLarge · BatchTimedOut · ConsistencyTimeout · Stopped
+    │   └── QueriesQueued · QueryTimedOut · Busy · Backlogged · QuotaExceeded · TooManyFailures · IssuerUnavailable
     ├── OutcomeUnknown       look first: it may or may not have happened              exit 6
     └── InternalError        our own mistake: keep the evidence                       exit 70
 """
@@ -467,6 +467,14 @@ class PublishTimedOut(UnavailableError):
 class RefreshTimedOut(UnavailableError):
     code = "REFRESH_TIMED_OUT"
     default_remedy = "give it more time (service.refresh_timeout), or more machines (spark.master)"
+
+
+class RefreshTooLarge(UnavailableError):
+    code = "REFRESH_TOO_LARGE"
+    default_remedy = (
+        "allow it more (service.refresh_memory), give it SPARK_PROFILE = 'batch', whose partitions are smaller,"
+        " or let it be staged in more parts (spark.staged_keys)"
+    )
 
 
 class BatchTimedOut(UnavailableError):

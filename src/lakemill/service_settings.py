@@ -13,7 +13,7 @@ from lakemill.values import Duration, Group, Size
 class ServiceSettings(Group):
     tick: Duration = Field(
         timedelta(seconds=1),
-        description="How often the scheduler looks by itself; a commit to the lake wakes it at once.",
+        description="How often the scheduler looks by itself; a commit to the lake, or a statement, wakes it at once.",
     )
     slots: int = Field(2, ge=1, le=64, description="How many refreshes a worker does at the same time.")
     claim_expiry: Duration = Field(
@@ -22,6 +22,19 @@ class ServiceSettings(Group):
     heartbeat: Duration = Field(timedelta(seconds=30), description="How often a worker says that it lives.")
     refresh_timeout: Duration = Field(
         timedelta(hours=1), description="A scheduled refresh that takes longer is cancelled, and counts as failed."
+    )
+    hang_grace: Duration = Field(
+        timedelta(minutes=1),
+        description="A slot that has not returned for so long after it was cancelled is left behind, and another "
+        "takes its place.",
+    )
+    left_behind: int = Field(
+        4, ge=1, description="When so many slots hang the process ends with code 5: its supervisor starts it anew."
+    )
+    refresh_memory: Size | None = Field(
+        None,
+        description="A refresh whose Spark jobs hold more, in memory and spilled to disk, is cancelled and counts as "
+        "failed; unset: no limit. Through Spark Connect nobody can tell.",
     )
     stop_grace: Duration = Field(
         timedelta(seconds=30), description="How long a worker that is told to stop may finish what it is at."

@@ -132,6 +132,10 @@ class SparkSettings(Group):
     shuffle_partitions: int = Field(
         0, ge=0, description="Partitions of a shuffle; 0: 2 in `small`, 3 a core in `batch`."
     )
+    executor_wait: Timeout = Field(
+        timedelta(minutes=2),
+        description="Work that no executor of a cluster is there for is cancelled after this long.",
+    )
     log_level: Literal["off", "error", "warn", "info"] = Field(
         "off", description="How much Spark itself says on stderr."
     )

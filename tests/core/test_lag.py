@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lakemill.core.lag import Commit, Past, Seen, Standing, Version, attainment, lag, largest_common
+from lakemill.core.lag import Commit, Past, Seen, Standing, Version, attainment, lag, lag_since, largest_common
 from lakemill.core.names import parse_name
 
 NOW = datetime.fromtimestamp(2**12 * 438_000, UTC)  # slots of all periods up to 4096 s begin here
@@ -38,6 +38,12 @@ def standing(name, *intervals, change=None, t=None, expected=0, newest=None, **m
 )
 def test_lag(given, minutes):
     assert lag(given, NOW) == (None if minutes is None else timedelta(minutes=minutes))
+    since = 20 if minutes is None else minutes  # nothing is there since it was declared
+    assert lag_since(given, NOW, ago(minutes=20)) == timedelta(minutes=since)
+
+
+def test_the_lag_of_what_was_declared_just_now_is_not_negative():
+    assert lag_since(standing("a"), NOW, NOW + timedelta(seconds=1)) == timedelta(0)
 
 
 @pytest.mark.parametrize(

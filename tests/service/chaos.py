@@ -2,14 +2,17 @@
 
 A scheduler and two workers, each a process, keep a graph of six tables fresh while stock DuckDB writes. One after the
 other a process is killed (−9), a worker is paused past its claim and goes on, PostgreSQL is killed; each time while a
-refresh runs, and after others have succeeded. Afterwards nobody is harmed: every table becomes fresh, equals its query,
-and no refresh is left half done.
+refresh runs, and after others have succeeded. Of what a paused worker was at, nothing may be published after its pause.
+Afterwards nobody is harmed: every table becomes fresh, equals its query, no refresh is left half done, and no publish
+came after one with a later fence. Spark runs in the workers' own JVMs, so there are no executors to kill:
+``tests/spark/test_cluster`` does that.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 from collections import Counter
@@ -43,7 +46,7 @@ threads = 1
 """
 PAUSE = 10.0
 """Seconds: longer than a claim lives."""
-SETTLED = 240.0
+SETTLED = 400.0
 WORK = 40.0
 """Seconds for which work is awaited: two workers that were just killed have two JVMs to start."""
 _AT_WORK = """
@@ -51,6 +54,18 @@ SELECT bool_or(outcome = 'SUCCEEDED' AND action <> 'NO_DATA' AND ended_at > %s),
   bool_or(outcome = 'EXECUTING' AND started_at > %s)
 FROM lakemill.refreshes
 """
+_PAUSED = """
+SELECT refresh_id, clock_timestamp() FROM lakemill.refreshes WHERE outcome = 'EXECUTING' AND holder LIKE %s
+"""
+_ENDED = "SELECT refresh_id, outcome, error_code, ended_at FROM lakemill.refreshes WHERE refresh_id = ANY(%s)"
+_OVERTAKEN = """
+SELECT table_name, fence, before FROM (
+  SELECT table_name, fence, max(fence) OVER (PARTITION BY dynamic_id ORDER BY commit_snapshot, ended_at
+                                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+  FROM lakemill.refreshes WHERE outcome = 'SUCCEEDED' AND action <> 'NO_DATA' AND fence IS NOT NULL) r
+WHERE fence < before
+"""
+TRIES = 20
 TABLES = {
     "a": ("SELECT k, count(*) AS n, sum(v) AS v FROM r GROUP BY k", "'2 seconds'"),
     "b": ("SELECT r.id, s.w FROM r JOIN s ON r.k = s.k", "'3 seconds'"),
@@ -67,6 +82,10 @@ class Chaos(Stage):
         self.rng = Random(f"chaos {seed}")
         self.writes: Counter[str] = Counter()
         self.at_work = 0
+        self.met: list[tuple[str, Any, datetime]] = []
+        """Refreshes that a worker was at when it was paused, and when that was."""
+        self.paused: Counter[str] = Counter()
+        """How these ended."""
 
     # ------------------------------------------------------------ the service
     def start(self, name: str) -> None:
@@ -80,10 +99,12 @@ class Chaos(Stage):
         self.start(name)
 
     def harm(self) -> None:
-        """One of the ways in which things go wrong, at a random moment."""
+        """One of the ways in which things go wrong, at a random moment; the first is a pause, in a short run too."""
         self.await_work()
-        time.sleep(self.rng.uniform(0, 1.5))
         way = self.rng.choices(["worker", "scheduler", "pause", "postgres"], [6, 2, 2, 1])[0]
+        way = way if self.did else "pause"
+        if way != "pause":  # that wants to meet a refresh
+            time.sleep(self.rng.uniform(0, 1.5))
         worker = self.rng.choice(["w1", "w2"])
         self.did[way] += 1
         if way == "worker":
@@ -91,14 +112,43 @@ class Chaos(Stage):
         elif way == "scheduler":
             self.kill("scheduler")
         elif way == "pause":
-            self.processes[worker].send_signal(signal.SIGSTOP)
-            time.sleep(PAUSE)
-            self.processes[worker].send_signal(signal.SIGCONT)
+            self.pause(worker)
         else:
             if (postmaster := self.server.status().pid) is not None:  # else somebody is just starting it
                 os.kill(postmaster, signal.SIGKILL)
             time.sleep(1)
             self.server.start()
+
+    def pause(self, worker: str) -> None:
+        """Past its claim; whatever it was at must not be published any more."""
+        process = self.processes[worker]
+        holder = f"{socket.gethostname()}:{process.pid}:%"
+        for _ in range(TRIES):
+            process.send_signal(signal.SIGSTOP)
+            met = self._ask(_PAUSED, holder)
+            if met:
+                break
+            process.send_signal(signal.SIGCONT)
+            time.sleep(self.rng.uniform(0.1, 0.6))
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(PAUSE)
+        process.send_signal(signal.SIGCONT)
+        self.met += [(worker, row[0], row[1]) for row in met]
+        self.paused["idle"] += not met
+
+    def judge_paused(self) -> None:
+        """Each was refused, or had nothing to publish; one that came to its COMMIT before the pause may be there."""
+        found = {row[0]: row[1:] for row in self._ask(_ENDED, [refresh for _, refresh, _ in self.met])}
+        for worker, refresh, stopped in self.met:
+            outcome, code, ended = found[refresh]
+            assert outcome != "EXECUTING", f"{worker} never ended what it was at when it was paused"
+            late = outcome == "SUCCEEDED" and ended > stopped
+            assert not late, f"{worker} was paused at {stopped}, and at {ended} it published what it was at"
+            self.paused["before" if outcome == "SUCCEEDED" else code or outcome] += 1
+
+    def _ask(self, query: str, *values: Any) -> list[Any]:
+        with closing(db.connect(self.server.start())) as conn:
+            return conn.execute(query, values).fetchall()
 
     def await_work(self) -> None:
         """Until a refresh has succeeded and another runs since the last harm: who is idle has nothing to lose."""
@@ -196,7 +246,10 @@ class Chaos(Stage):
             ).fetchall()
             internal = [row for row in outcomes if row[1] == "INTERNAL_ERROR"]
             assert not internal, self.logs()
-            harmed = f"{dict(self.did)}, {self.at_work} of them while a refresh ran"
+            self.judge_paused()
+            overtaken = lake.conn.execute(_OVERTAKEN).fetchall()
+            assert not overtaken, f"published after one with a later fence: {overtaken}"
+            harmed = f"{dict(self.did)}, {self.at_work} of them while a refresh ran; paused {dict(self.paused)}"
             print(f"{harmed}; writes {dict(self.writes)}; refreshes {outcomes}", flush=True)
 
 

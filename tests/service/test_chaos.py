@@ -16,3 +16,5 @@ def test_nothing_is_lost_under_kills(tmp_path: Path) -> None:
     chaos.run(kills=3)
     assert sum(chaos.did.values()) == 3
     assert chaos.writes["done"] > 0
+    assert chaos.did["pause"] >= 1
+    assert sum(chaos.paused.values()) >= chaos.paused["idle"] + 1, "a pause met a refresh"

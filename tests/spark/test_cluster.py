@@ -1,4 +1,5 @@
-"""The same refreshes on a Spark cluster: a master and two workers, of which one loses its executor on the way.
+"""The same refreshes on a Spark cluster: a master and two workers, of which one loses its executor on the way; and a
+cluster that has no worker at all, whose driver then hangs, too.
 
 A process has one Spark, and the suite's is a local one, so the story is told by a child process: this file, run as a
 script.
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,10 @@ import pytest
 import lakemill
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome
+from lakemill.errors import EngineLost, EngineUnreachable
 from lakemill.runtime import refresh, verify
-from lakemill.settings import Settings
+from lakemill.settings import Settings, SparkSettings
+from lakemill.spark import session
 from lakemill.spark.status import Status
 from lakemill.store.history import RefreshRecord
 from tests.conftest import MakeLake
@@ -45,6 +49,64 @@ def test_refreshes_on_a_cluster_that_loses_an_executor(make_lake: MakeLake, tmp_
         )
         assert child.returncode == 0, child.stderr[-3000:]
         assert "told on a cluster" in child.stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("processes")
+def test_a_cluster_without_executors_is_told_and_a_jvm_that_hangs_is_replaced(
+    make_lake: MakeLake, tmp_path: Path
+) -> None:
+    with cluster(tmp_path, workers=0) as found:
+        given = make_lake()
+        conf = dict.fromkeys(("spark.driver.host", "spark.driver.bindAddress"), "127.0.0.1")
+        conf |= {"spark.scheduler.maxRegisteredResourcesWaitingTime": "1s"}
+        child = subprocess.run(
+            [sys.executable, "-m", "tests.spark.test_cluster", str(given.settings.root)],
+            env={**os.environ, "LAKEMILL_SPARK__MASTER": found.url, "LAKEMILL_SPARK__EXECUTOR_WAIT": "3s"}
+            | {"LAKEMILL_SPARK__CONF": json.dumps(conf)},
+            capture_output=True,
+            text=True,
+            timeout=550,
+            check=False,
+        )
+        assert child.returncode == 0, child.stderr[-3000:]
+        assert "told without executors" in child.stdout
+
+
+def tell_alone(root: str) -> None:
+    settings = Settings.load(root)
+    with lakemill.open(settings) as lake:
+        lake.sql("CREATE TABLE r AS SELECT i AS id, i % 5 AS k FROM range(50) t(i)")
+        words = "TARGET_LAG = '1 minute' INITIALIZE = ON_SCHEDULE"
+        lake.create(f"CREATE DYNAMIC TABLE d {words} AS SELECT k, count(*) AS n FROM r GROUP BY k")
+        (record,) = refresh.refresh(lake, [parse_name("d")])
+        assert (record.outcome, record.error_code) == (Outcome.FAILED, EngineUnreachable.code), record
+        assert "gave no executor for 3 s" in (record.error_text or "")
+        assert "spark.executor_wait" in (record.error_text or "")
+        jvm = session.process()
+        assert jvm is not None
+        os.kill(jvm, signal.SIGSTOP)  # neither dead nor alive
+        session.RECYCLE_SECONDS = 2
+        waiting = threading.Thread(target=hang, args=(settings,), daemon=True)
+        waiting.start()
+        time.sleep(0.5)
+        began = time.monotonic()
+        session.recycle()
+        assert time.monotonic() - began < 20
+        waiting.join(20)
+        assert not waiting.is_alive(), "its JVM is gone"
+        here = settings.model_copy(update={"spark": SparkSettings(master="local[1]", driver_memory="512m")})
+    with lakemill.open(here) as lake:
+        (record,) = refresh.refresh(lake, [parse_name("d")])
+        judge(lake, record, Action.INITIALIZE)
+        assert session.process() not in (None, jvm)
+        print("told without executors")
+
+
+def hang(settings: Settings) -> None:
+    """Asks Spark for its session, with the lock that others wait for."""
+    with suppress(EngineLost):
+        session.start(settings)
 
 
 TABLES = {
@@ -111,4 +173,5 @@ def tasks_done(lake: lakemill.Lake) -> int:
 
 
 if __name__ == "__main__":
-    tell(sys.argv[1], [int(word) for word in sys.argv[2:]])
+    workers = [int(word) for word in sys.argv[2:]]
+    tell(sys.argv[1], workers) if workers else tell_alone(sys.argv[1])

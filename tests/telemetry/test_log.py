@@ -99,7 +99,7 @@ def test_a_refresh_in_a_line(record: RefreshRecord, files: int | None, line: str
     ],
 )
 def test_sizes(count: int, shown: str) -> None:
-    assert log._size(int(count)) == shown
+    assert log.size_text(int(count)) == shown
 
 
 def test_people_read_one_line(told: Callable[..., io.StringIO]) -> None:

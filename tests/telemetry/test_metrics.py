@@ -64,6 +64,7 @@ def test_what_the_issue_names_is_there() -> None:
         "tick_duration_seconds": (),
         "queue_depth": ("kind",),
         "queue_age_seconds": ("kind",),
+        "slots_left_behind_total": (),
         "publish_conflicts_total": (),
         "publish_fenced_total": (),
         "claims_lost_total": (),

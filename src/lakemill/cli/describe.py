@@ -56,7 +56,7 @@ def _print(found: Described, output: Output) -> None:
         "state": f"{state.value}{reason}",
         "mode": f"{table.resolved.mode.value}: {table.resolved.mode_reason.partition(': ')[2]}",
         "data snapshot": f"{frontier.version.b_hi} of {moment(frontier.b_time)}" if frontier else "never loaded",
-        "lag": f"{span(shown.lag) or 'never loaded'}; target {table.definition.target_lag}",
+        "lag": f"{span(shown.lag)}; target {table.definition.target_lag}",
         "within target": _within(found),
         "next due": moment(shown.due),
         "rows": shown.rows,

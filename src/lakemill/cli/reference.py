@@ -374,6 +374,7 @@ MEANINGS: Mapping[str, str] = {
     "QUERIES_QUEUED": "Too many queries wait, or this one waited too long for its turn.",
     "QUERY_TIMED_OUT": "A query took longer than it may; its process was ended.",
     "BATCH_TIMED_OUT": "A batch of requests took longer than ingest.batch_timeout; it is tried again.",
+    "REFRESH_TOO_LARGE": "The Spark jobs of a refresh held more than service.refresh_memory; nothing was published.",
     "REFRESH_TIMED_OUT": "A scheduled refresh took longer than service.refresh_timeout; nothing was published.",
     "STOPPED": "A worker was told to stop before the refresh had ended; nothing was published.",
     "BUSY": "As many requests as a process takes are under way.",

@@ -26,7 +26,11 @@ SlotsOption = Annotated[int, typer.Option("--slots", help="Refreshes at the same
 
 
 def run(settings: Settings, service: Service, port: int | None, *, api: bool = False) -> None:
-    """Until SIGTERM or Ctrl-C; a second one ends it at once. With `api` the HTTP service is on the probes' port."""
+    """Until SIGTERM or Ctrl-C; a second one ends it at once. With `api` the HTTP service is on the probes' port.
+
+    One whose slots hang ends by itself, as a failure.
+    """
+    from lakemill.errors import UnavailableError
     from lakemill.telemetry import lineage, tracing
     from lakemill.telemetry.log import log
 
@@ -41,7 +45,7 @@ def run(settings: Settings, service: Service, port: int | None, *, api: bool = F
     tracing.shut()
     lineage.shut()
     sys.stdout.flush()
-    os._exit(0)  # the JVM's end is not waited for
+    os._exit(UnavailableError.exit_code if service.broken else 0)  # the JVM's end is not waited for
 
 
 def run_api(settings: Settings, host: str | None, port: int | None) -> None:

@@ -92,6 +92,12 @@ def lag(standing: Standing, now: datetime) -> timedelta | None:
     return max(behind, aged, ZERO)
 
 
+def lag_since(standing: Standing, now: datetime, declared: datetime) -> timedelta:
+    """The lag; of a table that was never loaded, how long nothing is there of what it ought to show."""
+    behind = lag(standing, now)
+    return max(now - declared, ZERO) if behind is None else behind
+
+
 def largest_common(
     standings: Sequence[Standing], most: int, t: datetime | None = None, without: frozenset[int] = frozenset()
 ) -> int | None:

@@ -12,10 +12,11 @@ from datetime import datetime, timedelta
 
 from lakemill.core.lag import Failure
 from lakemill.core.names import QualifiedName
-from lakemill.errors import EngineLost, LakemillError, RefreshTimedOut, Retry
+from lakemill.errors import EngineLost, LakemillError, RefreshTimedOut, RefreshTooLarge, Retry
 
-BLAMED = (EngineLost.code, RefreshTimedOut.code)
-"""Failures to be tried again, and yet the table's own: what it computes takes too long, or more than there is. An
+BLAMED = (EngineLost.code, RefreshTimedOut.code, RefreshTooLarge.code)
+"""Failures to be tried again, and yet the table's own: what it computes takes too long, or more than there is. They are
+tried again because the cure is not always in the data: a limit is raised, a cluster grows, and no commit tells it. An
 engine that did not start (``EngineUnreachable``) is none of them: nothing of the table was begun."""
 BYSTANDERS = 1
 """Lost engines in a row that another table may have had: whoever worked beside the cause lost the same one."""

@@ -44,6 +44,7 @@ from lakemill.errors import UnknownTable
 from lakemill.lake.scan import rows_of
 from lakemill.runtime.apply import applied
 from lakemill.runtime.fill import Filling, new_table, state_name
+from lakemill.runtime.limits import limited
 from lakemill.runtime.progress import telling
 from lakemill.runtime.window import SourceWindow, StateWindow, Window, narrowed, plan_leaf
 from lakemill.runtime.write import Writing, diff_of, writing
@@ -82,7 +83,8 @@ def carry_out(work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> 
     work.record = replace(work.record, spark_profile=plan.profile.name)
     reads = plan.full_bytes if plan.incremental_bytes is None or plan.delta is None else plan.incremental_bytes
     conf = profile_conf(plan.profile, reads, work.lake.settings)
-    with profiled(spark, conf), grouped_jobs(spark, str(work.record.id)) as status, telling(work, status):
+    grouped = grouped_jobs(spark, str(work.record.id))
+    with profiled(spark, conf), grouped as status, telling(work, status), limited(work, status):
         carrying = _Carrying(work, held, plan, window, status)
         own = carrying.own_table()
         with explained_write(), ExitStack() as stack:

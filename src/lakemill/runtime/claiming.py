@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -34,14 +34,19 @@ def holder(thread: threading.Thread | None = None) -> str:
 
 
 @contextmanager
-def claimed(lake: Lake, table: DynamicTable) -> Iterator[claims.Claim]:
-    """Ours for the body; refused where somebody else works on the table for longer than one can wait."""
-    held = _wait(lake, table)
+def claimed(
+    lake: Lake, table: DynamicTable, stopped: Callable[[], LakemillError | None] = lambda: None
+) -> Iterator[claims.Claim]:
+    """Ours for the body; refused where somebody else works on the table for longer than one can wait.
+
+    One that was ``stopped`` waits no more, and its claim runs out: its thread may hang, and never give it back.
+    """
+    held = _wait(lake, table, stopped)
     done = threading.Event()
     service = lake.settings.service
     beat = threading.Thread(
         target=_renew,
-        args=(lake.dsn, held, service.claim_expiry, service.heartbeat, done),
+        args=(lake.dsn, held, service.claim_expiry, service.heartbeat, done, stopped),
         daemon=True,
         name="lakemill-claim",
     )
@@ -53,11 +58,13 @@ def claimed(lake: Lake, table: DynamicTable) -> Iterator[claims.Claim]:
         claims.release(lake.conn, held)
 
 
-def _wait(lake: Lake, table: DynamicTable) -> claims.Claim:
+def _wait(lake: Lake, table: DynamicTable, stopped: Callable[[], LakemillError | None]) -> claims.Claim:
     expiry = lake.settings.service.claim_expiry
     begun, pause, told = time.monotonic(), _SHORTEST, False
     while (held := claims.claim(lake.conn, table.id, holder(), expiry)) is None:
         definitions.by_id(lake.conn, table.id)  # one that was dropped is not waited for
+        if (why := stopped()) is not None:
+            raise why
         other = claims.holder_of(lake.conn, table.id)
         if other is not None and is_dead(other[0]):
             claims.take_away(lake.conn, table.id, other[0])
@@ -123,8 +130,15 @@ def is_dead(name: str) -> bool:
     return False
 
 
-def _renew(dsn: str, held: claims.Claim, expiry: timedelta, pause: timedelta, done: threading.Event) -> None:
+def _renew(
+    dsn: str,
+    held: claims.Claim,
+    expiry: timedelta,
+    pause: timedelta,
+    done: threading.Event,
+    stopped: Callable[[], LakemillError | None],
+) -> None:
     """A claim that can't be renewed is lost, which the publish finds out by itself."""
-    while not done.wait(pause.total_seconds()):
+    while not done.wait(pause.total_seconds()) and stopped() is None:
         with suppress(LakemillError, *db.LOST), db.connect(dsn) as conn:
             claims.renew(conn, held, expiry)

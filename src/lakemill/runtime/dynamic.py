@@ -12,9 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import sqlglot
-from sqlglot.errors import SqlglotError
-
 from lakemill.core.commit import DropTable, Intent, NoConflict, Purpose, RenameTable
 from lakemill.core.definition import Initialize
 from lakemill.core.graph import Graph, Warned, warnings
@@ -22,7 +19,6 @@ from lakemill.core.lag import Version
 from lakemill.core.names import HIDDEN, QualifiedName, fold
 from lakemill.core.partition import check_keys
 from lakemill.core.profile import require_profile
-from lakemill.core.references import tables
 from lakemill.core.refresh import Outcome, State, Trigger
 from lakemill.core.rename import renamed
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
@@ -36,11 +32,11 @@ from lakemill.errors import (
     TableExists,
     UnknownTable,
 )
-from lakemill.lake.listing import list_tables
 from lakemill.lake.tables import abandon_all
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
 from lakemill.runtime.declaring import declare
 from lakemill.runtime.refresh import refresh
+from lakemill.runtime.views import views_of
 from lakemill.store import db, definitions, pins, versions, work
 from lakemill.store.db import Executor
 from lakemill.store.definitions import DynamicTable
@@ -96,6 +92,7 @@ def create(lake: Lake, statement: Create, file: str | None = None, *, load: bool
             failed = next(record for record in records if record.outcome is not Outcome.SUCCEEDED)
             raise RefreshFailed(f"{failed.name} could not be loaded: {failed.error_code}: {failed.error_text}")
     _wait_or_go(lake, table.name)
+    work.tell(lake.conn, work.DECLARED)
     return Created(definitions.by_id(lake.conn, table.id), records, warnings=warned(lake, table.name))
 
 
@@ -107,6 +104,7 @@ def _declare(lake: Lake, known: DynamicTable, found: Analysis) -> DynamicTable:
         loaded = frontier is not None and frontier.version.definition_version == known.definition_version
         if frontier is not None and loaded and _same_content(known, found):
             _content_stays(lake.conn, table, frontier, frontier.version.commit, table.definition_version)
+        work.tell(lake.conn, work.DECLARED)
     return table
 
 
@@ -217,7 +215,7 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
     if table is None:
         return None
     _require_free(lake, statement.to, own=table.table_id)
-    views = () if statement.to == table.name else _views_of(lake, table.name)
+    views = () if statement.to == table.name else views_of(lake, table.name)
     readers = [definitions.get(lake.conn, name) for name in definitions.graph(lake.conn).consumers(table.name)]
     frontier = versions.frontier(lake.conn, table.id)
 
@@ -249,21 +247,6 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
     intent = Intent(uuid.uuid4(), (update,), (needed,), author="lakemill", message=told)
     lake.publisher.publish(intent, more)
     return views
-
-
-def _views_of(lake: Lake, name: QualifiedName) -> tuple[QualifiedName, ...]:
-    """The views of the lake whose query names this table."""
-    listed = list_tables(lake.conn, lake.settings.lake.catalog_schema, lake.snapshot().id)
-    found = []
-    with lake.catalog() as catalog:
-        head = catalog.head().id
-        for one in (one for one in listed if one.kind == "view"):
-            view = catalog.view(one.schema, one.name, head)
-            with suppress(SqlglotError):  # what can't be read here is no concern of ours
-                query = sqlglot.parse_one(view.sql if view else "SELECT 1", dialect="duckdb")
-                if any(named == name for _, named in tables(query)):
-                    found.append(QualifiedName(one.schema, one.name))
-    return tuple(found)
 
 
 # ---------------------------------------------------------------- SUSPEND, RESUME
@@ -322,6 +305,7 @@ def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = Fal
             moved = definitions.set_state(lake.conn, [by_name[name].id], state, reason, only=_WAITING)
             changed |= moved if state is State.ACTIVE else frozenset()
         work.recovered(lake.conn, changed)
+        work.tell(lake.conn, work.DECLARED)
     return tuple(name for name, table in by_name.items() if table.id in changed)
 
 

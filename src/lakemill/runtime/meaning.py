@@ -6,6 +6,7 @@ wrapped on the way are read by what they carry rather than by their class, so th
 
 from __future__ import annotations
 
+from lakemill.core.engine import explain_stopped
 from lakemill.errors import (
     BadArgument,
     EngineLost,
@@ -62,7 +63,7 @@ def _postgres(error: Exception) -> LakemillError:
 
 
 def _spark(error: Exception) -> LakemillError:
-    if gone := gone_for_spark(error) or explain_spark(str(error)):
+    if gone := explain_stopped(str(error)) or gone_for_spark(error) or explain_spark(str(error)):
         return gone
     name = type(error).__name__
     if name in ("AnalysisException", "ParseException"):

@@ -59,6 +59,28 @@ def settled(lake: Lake, record: RefreshRecord, error: OutcomeUnknown) -> Refresh
         return _ended(record, error)
 
 
+def left_behind(
+    lake: Lake,
+    table: DynamicTable,
+    trigger: Trigger,
+    b: Snapshot,
+    holder: str,
+    since: datetime,
+    error: LakemillError,
+) -> RefreshRecord:
+    """The record of one whose thread does not come back: the one that it began, where it came that far."""
+    begun = [
+        record
+        for record in history.history(lake.conn, table.id)
+        if record.outcome is Outcome.EXECUTING and record.holder == holder
+    ]
+    new = RefreshRecord(uuid.uuid4(), table.id, table.name, table.definition_version, trigger, since, b=b.id)
+    ended = _ended(begun[0] if begun else new, error)
+    history.save_refresh(lake.conn, ended)
+    history.end_progress(lake.conn, ended.id)
+    return ended
+
+
 def overtaken(lake: Lake, record: RefreshRecord, error: FrontierMoved) -> None:
     """One that had begun, and is not needed any more: somebody brought the table further."""
     if record.fence is not None:

@@ -187,6 +187,11 @@ class Refresh(Planning):
     queued: bool = False
     """A worker does it: whatever goes wrong is recorded, and not raised."""
     record: RefreshRecord = field(init=False)
+    stopped: LakemillError | None = field(default=None, init=False)
+    """Why it was stopped from beside it: it took more than it may (``runtime/limits``)."""
+
+    def why_stopped(self) -> LakemillError | None:
+        return self.stopped or self.lost()
 
     def begin(self) -> None:
         self.frontier = versions.frontier(self.lake.conn, self.table.id)
@@ -210,7 +215,7 @@ class Refresh(Planning):
         try:
             if self._is_current():
                 return self._no_data(NO_CHANGE)
-            with claimed(self.lake, self.table) as held:
+            with claimed(self.lake, self.table, self.why_stopped) as held:
                 history.close_abandoned(self.lake.conn)  # whoever had it before us, and was killed
                 self.begin_again()
                 if self._is_current():  # somebody was first, and did the same
@@ -231,12 +236,12 @@ class Refresh(Planning):
         except OutcomeUnknown as error:
             self.record = recording.settled(self.lake, self._so_far(), error)
         except LakemillError as error:
-            self.record = recording.failed(self.lake, self._so_far(), self.lost() or error)
+            self.record = recording.failed(self.lake, self._so_far(), self.why_stopped() or error)
         except db.LOST as error:
-            told = self.lost() or db.unavailable(error)
+            told = self.why_stopped() or db.unavailable(error)
             self.record = recording.failed(self.lake, self._so_far(), told)
         except Exception as error:  # a mistake of ours: recorded, and told as what it is
-            told = self.lost() or InternalError(f"{type(error).__name__}: {error}")
+            told = self.why_stopped() or InternalError(f"{type(error).__name__}: {error}")
             self.record = recording.failed(self.lake, self._so_far(), told)
             if not self.queued:
                 raise
@@ -276,7 +281,7 @@ class Refresh(Planning):
             return self._no_data(plan.reason, held, window)
         found = recording.deltas(window), recording.rows_in(window)
         self.record = replace(self.record, sources=found[0], rows_in=found[1])
-        if (why := self.lost()) is not None:  # Spark has nothing yet that could be interrupted
+        if (why := self.why_stopped()) is not None:  # Spark has nothing yet that could be interrupted
             raise why
         with self.phase("start"):  # of Spark, where it does not run yet
             _ = self.lake.spark

@@ -1,8 +1,8 @@
 """The scheduler: at every look, what is due becomes work in the queue.
 
-Lines 1 to 4 of a refresh for all tables at once. It looks when somebody commits, when work is done, and at least once
-a tick; `core/rounds` decides. Any number may run: one leads, the others wait for its connection to end. It holds
-nothing that the next one could not read anew, so that it may be killed at any line.
+Lines 1 to 4 of a refresh for all tables at once. It looks when somebody commits, when work is done, when a table is
+declared or resumed, and at least once a tick; `core/rounds` decides. Any number may run: one leads, the others wait for
+its connection to end. It holds nothing that the next one could not read anew, so that it may be killed at any line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import TYPE_CHECKING
 
-from lakemill.core.lag import lag
+from lakemill.core.lag import lag_since
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import Backoff
 from lakemill.core.rounds import Round, Wait, next_look, plan_rounds, shortfalls
@@ -22,7 +22,7 @@ from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.points import Keeper
 from lakemill.runtime.standings import Look, Looks, raise_idle
 from lakemill.runtime.tending import Tending
-from lakemill.store import audit, db, history, publishes, quotas, versions, work
+from lakemill.store import audit, db, definitions, history, publishes, quotas, versions, work
 from lakemill.store.work import Kind
 from lakemill.telemetry import metrics, tracing
 from lakemill.telemetry.failures import failed
@@ -94,12 +94,19 @@ class Scheduler:
         self._tending = Tending(self._settings)  # another may have led meanwhile
         log().info("scheduling", lake=lake.settings.data_path)
         looks = Looks(lake)
-        with work.listening(heard, work.COMMIT, work.DONE):
+        with work.listening(heard, work.COMMIT, work.DONE, work.DECLARED):
             while not stop.is_set():
                 look, now = looks.look(), datetime.now(UTC)
                 self.tick(lake, look, now)
-                if work.wait(heard, self._patience(look, now)):
-                    stop.wait(SETTLE)
+                self._rest(heard, self._patience(look, now), stop)
+
+    def _rest(self, heard: db.Connection, seconds: float, stop: Event) -> None:
+        """Until somebody tells of something or the time is over; told to stop it does so soon, however long a tick."""
+        end = time.monotonic() + seconds
+        while not stop.is_set() and (left := end - time.monotonic()) > 0:
+            if work.wait(heard, min(left, STANDBY)):
+                stop.wait(SETTLE)
+                return
 
     def _patience(self, look: Look, now: datetime) -> float:
         """Seconds until the next look, unless somebody tells of something."""
@@ -169,11 +176,13 @@ class Scheduler:
 
     def _measure(self, lake: Lake, look: Look, now: datetime) -> None:
         targets = look.graph.effective_lags()
+        unloaded = any(not standing.versions for standing in look.standings.values())
+        declared = definitions.unloaded(lake.conn) if unloaded else {}
+        behind = {name: lag_since(one, now, declared.get(name, now)) for name, one in look.standings.items()}
         metrics.set_lags(
             {
-                str(name): (behind.total_seconds(), target.total_seconds() if (target := targets[name]) else None)
-                for name, standing in look.standings.items()
-                if (behind := lag(standing, now)) is not None
+                str(name): (found.total_seconds(), target.total_seconds() if (target := targets[name]) else None)
+                for name, found in behind.items()
             }
         )
         depth = work.depth(lake.conn)

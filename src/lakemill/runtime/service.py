@@ -61,7 +61,14 @@ class Service:
             log().warning("left behind", parts=late)
 
     # ------------------------------------------------------------ what probes ask
+    @property
+    def broken(self) -> str | None:
+        """Why the process ends although nobody asked for it; None where that is not so."""
+        return next((part.broken for part in self._parts.values() if isinstance(part, Worker) and part.broken), None)
+
     def alive(self) -> str | None:
+        if self.broken is not None:
+            return self.broken
         dead = [thread.name for thread in self._threads if not thread.is_alive()]
         return f"{', '.join(dead)} has ended" if dead else None
 

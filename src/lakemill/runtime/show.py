@@ -1,7 +1,7 @@
 """How dynamic tables stand: what `list` and `describe` show. It only reads, PostgreSQL and nothing else.
 
-How each stands is asked as the scheduler asks it (`runtime/standings`), so that both say the same of a table's lag.
-What every refresh did is `store/history`'s.
+How each stands is asked as the scheduler asks it (`runtime/standings`), so that both say the same of a table's lag; one
+that was never loaded lags since it was declared. What every refresh did is `store/history`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakemill.core.graph import Warned, warnings
-from lakemill.core.lag import Past, Standing, Version, attainment, lag
+from lakemill.core.lag import Past, Standing, Version, attainment, lag_since
 from lakemill.core.names import QualifiedName
 from lakemill.errors import LakemillError
 from lakemill.lake.listing import ListedTable, list_commits, list_tables
@@ -33,8 +33,8 @@ class Shown:
     table: DynamicTable
     frontier: Frontier | None
     """Its data snapshot, and what it read; None while it was never loaded."""
-    lag: timedelta | None
-    """None while it was never loaded."""
+    lag: timedelta
+    """Of one that was never loaded: since it was declared."""
     effective_lag: timedelta | None
     """What it may lag: its target, or that of its consumers; None where nobody needs it."""
     due: datetime | None
@@ -134,7 +134,7 @@ class _Shelf:
         return Shown(
             table,
             frontier,
-            lag(standing, self.now),
+            lag_since(standing, self.now, table.created_at),
             self._lags.get(table.name),
             self._due(standing),
             self._last.get(table.id),

@@ -12,14 +12,10 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
-from lakemill.core.refresh import Action, Outcome, Trigger
-from lakemill.core.retry import suspends
 from lakemill.core.scan import Snapshot
 from lakemill.errors import (
     ClaimLost,
@@ -30,16 +26,15 @@ from lakemill.errors import (
     SnapshotGone,
     Stopped,
     UnknownDynamicTable,
-    of_code,
 )
-from lakemill.runtime import recording
+from lakemill.runtime.accounting import account, trigger_of
 from lakemill.runtime.claiming import forget_the_dead, free, free_the_dead, holder
-from lakemill.runtime.dynamic import suspend_failing
 from lakemill.runtime.open import open as open_lake
 from lakemill.runtime.refresh import refresh_at
+from lakemill.runtime.slots import Doing, Slot, leave_behind
 from lakemill.runtime.tending import tend
 from lakemill.spark import session, usage
-from lakemill.store import db, definitions, work
+from lakemill.store import db, work
 from lakemill.store.embedded import store_dsn
 from lakemill.store.work import Kind, Work
 from lakemill.telemetry import metrics, tracing
@@ -62,31 +57,6 @@ def default_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-@dataclass(slots=True, eq=False)
-class Doing:
-    """What a slot is at."""
-
-    work: Work
-    spark: session.Own
-    since: float = field(default_factory=time.monotonic)
-    lost: LakemillError | None = None
-    """Why it must not go on."""
-
-    @property
-    def tag(self) -> str:
-        """What Spark knows its jobs by."""
-        return f"lakemill-work-{self.work.id}"
-
-    def cancel(self, why: LakemillError) -> None:
-        if self.lost is None:
-            self.lost = why
-            self.interrupt()
-
-    def interrupt(self) -> None:
-        """Only this: its slot may have gone on to another meanwhile."""
-        self.spark.interrupt(self.tag)
-
-
 class Worker:
     def __init__(
         self, settings: Settings, name: str = "", slots: int = 0, kinds: Iterable[Kind] = (Kind.REFRESH, Kind.UPKEEP)
@@ -95,6 +65,9 @@ class Worker:
         self.name = name or default_name()
         self.slots = slots or settings.service.slots
         self.kinds = tuple(kinds)
+        self._slots: dict[int, Slot] = {}
+        self._behind: list[Thread] = []
+        """Threads that did not come back; some may have ended since."""
         self._doing: dict[int, Doing] = {}
         self._taking = Lock()
         self._pause = Event()
@@ -105,6 +78,8 @@ class Worker:
         """Work that could not be handed back, because PostgreSQL did not answer."""
         self._stop = Event()
         self.ready = False
+        self.broken: str | None = None
+        """Why it has stopped by itself."""
 
     @property
     def doing(self) -> tuple[Work, ...]:
@@ -117,24 +92,30 @@ class Worker:
         with suppress(LakemillError, *db.LOST), closing(self._connect()) as conn:
             work.leave(conn, self.name)  # what one of this name had, and did not end
             forget_the_dead(conn)  # in whose place it may have been started
-        threads = [
-            Thread(target=self._slot, args=(n,), name=f"lakemill-slot-{n}", daemon=True) for n in range(self.slots)
-        ]
-        for thread in threads:
-            thread.start()
+        for number in range(self.slots):
+            self._start(number)
         if Kind.INGEST in self.kinds:
             log().warning("no work of the kind ingest exists yet: none will be taken", worker=self.name)
         log().info("working", worker=self.name, slots=self.slots, kinds=[kind.value for kind in self.kinds])
         last = 0.0
         while not stop.wait(WATCH):
-            if time.monotonic() - last >= self._settings.service.heartbeat.total_seconds():
-                last = time.monotonic()
-                self._beat()
-            self._watch()
-            self._recycle()
-        self._end(threads)
+            try:
+                if time.monotonic() - last >= self._settings.service.heartbeat.total_seconds():
+                    last = time.monotonic()
+                    self._beat()
+                self._watch()
+                self._recycle()
+            except Exception as error:  # slots whose worker is not heard of would lose all their work
+                failed("watch", error)
+        self._end()
 
-    def _end(self, threads: list[Thread]) -> None:
+    def _start(self, number: int) -> None:
+        thread = Thread(name=f"lakemill-slot-{number}", daemon=True, target=lambda: self._slot(slot))
+        slot = self._slots[number] = Slot(number, thread)
+        thread.start()
+
+    def _end(self) -> None:
+        threads = [slot.thread for slot in self._slots.values()]
         deadline = time.monotonic() + self._settings.service.stop_grace.total_seconds()
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -167,12 +148,37 @@ class Worker:
                     one.cancel(ClaimLost("the claim has passed to another worker"))
 
     def _watch(self) -> None:
-        most = self._settings.service.refresh_timeout.total_seconds()
-        for one in list(self._doing.values()):
-            if one.lost is not None:
+        service = self._settings.service
+        most = service.refresh_timeout.total_seconds()
+        for number, one in list(self._doing.items()):
+            if one.hangs(service.hang_grace.total_seconds()):
+                self._leave_behind(self._slots[number], one)
+            elif one.lost is not None:
                 one.interrupt()  # it may have been between two jobs
             elif time.monotonic() - one.since > most:
                 one.cancel(RefreshTimedOut(f"it took longer than {most:.0f} s"))
+
+    def _leave_behind(self, slot: Slot, doing: Doing) -> None:
+        """It was stopped, and did not come back: another takes its place, or this process has had its time."""
+        with self._taking:
+            if self._doing.get(slot.number) is not doing:
+                return  # it came back just now
+            slot.left_behind = doing.left_behind = True
+            del self._doing[slot.number], self._slots[slot.number]
+        usage.give_up(doing.user)
+        self._behind.append(slot.thread)
+        place, in_spark = slot.is_at()
+        log().error("a slot hangs, and can't be stopped: it is left behind", work=doing.work.subject, at=place)
+        if in_spark:
+            self._lose_engine()  # another JVM also ends what waits for this one
+        leave_behind(self._settings, self.name, slot, doing)
+        hanging = sum(thread.is_alive() for thread in self._behind)
+        if hanging < self._settings.service.left_behind:
+            self._start(slot.number)
+            return
+        self.broken = f"slots that hang: {hanging}"
+        log().error(f"{self.broken}; the process ends, to be started anew", worker=self.name)
+        self._stop.set()
 
     def _recycle(self) -> None:
         """After so many refreshes, or when it has grown too large, Spark's JVM is started anew; nobody works then.
@@ -206,31 +212,31 @@ class Worker:
         return db.connect(store_dsn(self._settings))
 
     # ------------------------------------------------------------ one slot
-    def _slot(self, number: int) -> None:
+    def _slot(self, slot: Slot) -> None:
         pause = self._settings.service.retry_base.total_seconds()
-        while not self._stop.is_set():
+        while not self._stop.is_set() and not slot.left_behind:
             try:
                 with open_lake(self._settings) as lake, closing(db.connect(lake.dsn)) as heard:
                     self._hand_back(lake.conn)
                     self.ready = True
-                    self._take_all(number, lake, heard)
+                    self._take_all(slot, lake, heard)
             except db.LOST as error:
                 failed("work", db.unavailable(error))
             except Exception as error:  # whatever it is, the next piece of work is tried
                 failed("work", error)
             self._stop.wait(pause)
 
-    def _take_all(self, number: int, lake: Lake, heard: db.Connection) -> None:
-        spark = session.own(f"slot-{number}")
+    def _take_all(self, slot: Slot, lake: Lake, heard: db.Connection) -> None:
+        spark = session.own(f"slot-{slot.number}")
         with work.listening(heard, work.DUE, work.DONE):
-            while not self._stop.is_set():
-                doing = self._take(number, lake, spark)
+            while not self._stop.is_set() and not slot.left_behind:
+                doing = self._take(slot, lake, spark)
                 if doing is None:
                     work.wait(heard, POLL if not self._pause.is_set() else WATCH)
                     continue
                 spark.tag = doing.tag
                 try:
-                    with usage.used():
+                    with usage.used() as doing.user:
                         if doing.work.kind is Kind.REFRESH:
                             self._refresh(lake, doing)
                         elif doing.work.kind is Kind.UPKEEP:
@@ -238,20 +244,23 @@ class Worker:
                 except UnknownDynamicTable:
                     pass  # dropped meanwhile; its work went with it
                 except BaseException:
-                    self._left.add(doing.work.id)
+                    if not slot.left_behind:
+                        self._left.add(doing.work.id)
                     raise
                 finally:
-                    del self._doing[number]
+                    with self._taking:
+                        if self._doing.get(slot.number) is doing:
+                            del self._doing[slot.number]
 
-    def _take(self, number: int, lake: Lake, spark: session.Own) -> Doing | None:
+    def _take(self, slot: Slot, lake: Lake, spark: session.Own) -> Doing | None:
         with self._taking:
             if self._pause.is_set():
                 return None
             expiry, patience = self._settings.service.claim_expiry, self._settings.upkeep.patience
             found = work.take(lake.conn, self.name, self.kinds, expiry, patience)
             if found is not None:
-                self._doing[number] = Doing(found, spark)
-            return self._doing.get(number)
+                self._doing[slot.number] = Doing(found, spark)
+            return self._doing.get(slot.number)
 
     def _hand_back(self, conn: db.Connection) -> None:
         left = list(self._left)
@@ -268,7 +277,7 @@ class Worker:
         try:
             b = lake.snapshot(found.b)
             with tracing.carried(found.traceparent):
-                record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost, _trigger(found.manual))
+                record = refresh_at(lake, found.dynamic_id, b, found.t, lambda: doing.lost, trigger_of(found))
         except SnapshotGone as error:  # it was expired before anybody came to it: a later one is planned
             failed("refresh", error, dynamic_id=found.dynamic_id)
         with lake.conn.transaction():
@@ -280,10 +289,10 @@ class Worker:
                 if record is None or b is None or record.error_code == ClaimLost.code:
                     work.pass_over(lake.conn, [found.dynamic_id])
                 else:
-                    _account(lake, found, b, record, self._settings.service.suspend_after)
+                    account(lake, found, b, record)
                 work.done(lake.conn, self.name, [found.id])
             work.tell(lake.conn, work.DONE)
-        if record is not None:
+        if record is not None and not doing.left_behind:
             refreshed(record)
             metrics.observe_refresh(record)
             if record.error_code in (EngineLost.code, EngineUnreachable.code):  # half a JVM may be left
@@ -294,30 +303,6 @@ class Worker:
         if isinstance(tend(lake, found), EngineLost | EngineUnreachable):
             self._lose_engine()
         work.done(lake.conn, self.name, [found.id])
-
-
-def _trigger(manual: bool) -> Trigger:
-    return Trigger.MANUAL if manual else Trigger.SCHEDULED
-
-
-def _account(lake: Lake, found: Work, b: Snapshot, record: RefreshRecord, most: int) -> None:
-    """What a refresh that ended means for the next ones: of its table, and of those that wait for it."""
-    if record.outcome is Outcome.SUCCEEDED:
-        work.recovered(lake.conn, [record.dynamic_id])
-        if record.action is not Action.NO_DATA and record.seconds is not None:
-            work.took(lake.conn, record.dynamic_id, timedelta(seconds=record.seconds))
-        return
-    if record.outcome is Outcome.FAILED and not found.manual:  # whoever asked is told, and may ask again
-        error = of_code(record.error_code or "")
-        failure = work.failed(lake.conn, record.dynamic_id, b.id, error)
-        others = work.most_lost(lake.conn, record.dynamic_id, error.code)
-        if failure is not None and suspends(failure, error, most, others):
-            suspend_failing(lake, record.dynamic_id, f"{failure.count} refreshes failed in a row: {error.code}")
-    for work_id, dynamic_id, manual in work.waiting_for(lake.conn, found.id):
-        with suppress(UnknownDynamicTable):
-            recording.skipped(lake, definitions.by_id(lake.conn, dynamic_id), record, _trigger(manual), b)
-        work.pass_over(lake.conn, [dynamic_id])
-        work.done(lake.conn, "", [work_id])
 
 
 def _jvm_memory() -> int:

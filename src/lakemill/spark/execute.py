@@ -34,7 +34,7 @@ from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark, shown_type
 from lakemill.core.sparksql import SparkQuery
 from lakemill.spark.ends import NUMBERS, ORDERED, Ends, Word, apart, ends_of, few_ends, joined, read_ends, within
-from lakemill.spark.session import has_executors
+from lakemill.spark.executors import has_executors
 from lakemill.telemetry.log import log
 
 Leaf = Callable[[int, End, str | None], DataFrame]

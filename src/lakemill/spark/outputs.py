@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakemill.core.commit import Partition
+from lakemill.core.engine import explain_stopped
 from lakemill.core.partition import PartitionSpec, folder
 from lakemill.core.schema import ROW_ID_FIELD, ROW_ID_NAME, SNAPSHOT_FIELD, SNAPSHOT_NAME, quote_spark
 from lakemill.errors import (
@@ -184,7 +185,7 @@ def _explained(error: PySparkException | Py4JJavaError) -> LakemillError:
     if found := _QUERY_ERRORS.search(text):
         told = found[2].partition(" SQLSTATE")[0]
         return WrongType(f"a value of the query can't be computed: {told}", remedy="change the value, or the query")
-    if gone := gone_for_spark(error):
+    if gone := explain_stopped(text) or gone_for_spark(error):
         return gone
     if found := _IN_AN_EXECUTOR.search(text):
         return StoreUnavailable(f"an executor has no PostgreSQL: {found[1]}")

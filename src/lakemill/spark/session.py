@@ -8,7 +8,6 @@ server with other defaults can't change an answer.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -27,7 +26,7 @@ from py4j.protocol import Py4JError
 
 from lakemill.errors import BadSettings, EngineLost, EngineUnreachable, MissingPart
 from lakemill.settings import Settings
-from lakemill.spark import jars, java, s3
+from lakemill.spark import executors, jars, java, s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,26 +114,41 @@ def stop() -> None:
 
 
 def recycle() -> None:
-    """End the session and its JVM, dead or alive: the next `start` has another. Nobody may be at work."""
+    """End the session and its JVM, dead, alive or neither: the next `start` has another. Nobody may be at work."""
     global _session
     from pyspark import SparkContext
 
-    with _lock:
-        with suppress(Exception):  # whatever a JVM that is gone answers
-            stop()
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if not _lock.acquire(timeout=RECYCLE_SECONDS):
+        if process is not None:
+            process.kill()  # somebody who was given up asks it for something, under the lock
+        _lock.acquire()
+    try:
+        ending = threading.Thread(target=_say_goodbye, args=(_session, gateway), daemon=True)
+        ending.start()
+        ending.join(RECYCLE_SECONDS)
         _session = None
-        gateway = SparkContext._gateway
-        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-        if gateway is None:  # Spark Connect
-            return
-        with suppress(OSError, Py4JError):
-            gateway.shutdown()
-        if (process := getattr(gateway, "proc", None)) is not None:
+        if process is not None:
             process.stdin.close()  # what its JVM ends by
             try:
                 process.wait(RECYCLE_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
+        ending.join(RECYCLE_SECONDS)  # what it forgets must not be the next one's
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    finally:
+        _lock.release()
+
+
+def _say_goodbye(session: SparkSession | None, gateway: Any) -> None:
+    """In a thread, since a JVM that hangs answers nothing until it is killed."""
+    with suppress(Exception):  # whatever one that is gone answers
+        if session is not None:
+            session.stop()
+    with suppress(OSError, Py4JError):
+        if gateway is not None:
+            gateway.shutdown()
 
 
 @dataclass(slots=True)
@@ -203,13 +217,6 @@ def process() -> int | None:
 
     found = getattr(SparkContext._gateway, "proc", None)
     return None if found is None else int(found.pid)
-
-
-def has_executors(spark: SparkSession) -> bool:
-    """Whether work is done by processes other than the one that directs it, as far as that is known."""
-    if hasattr(spark, "is_stopped"):  # Spark Connect does not say
-        return False
-    return re.fullmatch(r"local(\[.*\])?", str(spark.sparkContext.master)) is None
 
 
 def launch_conf(settings: Settings) -> dict[str, str]:
@@ -308,6 +315,8 @@ def _launch(settings: Settings) -> SparkSession:
             )  # Connect sets everything a second time, and warns about what only a launch can
             session = builder.getOrCreate()
         if _alive(session):
+            if executors.has_executors(session):
+                executors.watch(session, settings.spark.executor_wait)
             return session
         reason = NO_MASTER  # then it gives up, and leaves a session that is stopped
     except Exception as error:  # py4j's, gRPC's and PySpark's errors have no common root

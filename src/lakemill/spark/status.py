@@ -1,4 +1,4 @@
-"""What Spark says of a refresh's jobs: how far they are, and in the end tasks, executors and spill.
+"""What Spark says of a refresh's jobs: how far they are, what they hold, and in the end tasks, executors and spill.
 
 Jobs are found by their group, which is set for the thread that works. Counts of tasks come from PySpark's status
 tracker; executors and spill, which that does not have, from the status store behind it, as the values of Spark's REST
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from lakemill.spark.session import has_executors
+from lakemill.spark.executors import has_executors
 
 if TYPE_CHECKING:
     from pyspark import SparkJobInfo
@@ -31,6 +31,18 @@ class Spent:
     tasks: int
     executors: int
     spilled_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes that the jobs hold: in memory at the same time, at most, and all that they have spilled to disk so far."""
+
+    memory: int
+    spilled: int
+
+    @property
+    def total(self) -> int:
+        return self.memory + self.spilled
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,41 @@ class Status:
             return Spent(len(jobs), sum(tasks), len(self._executors(store, ran)), spilled)
         return None
 
+    def held(self) -> Held | None:
+        """What the jobs hold, as far as that is known; from any thread.
+
+        Of tasks that are done Spark knows the peak, so the mean of a stage counts as often as tasks run at a time. Of
+        those that run it knows nothing but in its own process, where the memory's manager is asked.
+        """
+        if self._context is None:
+            return None
+        with suppress(OSError, Py4JError):
+            store, cores = self._context._jsc.sc().statusStore(), int(self._context.defaultParallelism)
+            stages = [stage for number in _stages(self._jobs()) if (stage := _stage(store, number)) is not None]
+            peaks = [_peak(stage, cores) for stage in stages]
+            running = 0 if self._apart else sum(self._running(store, stage) for stage in stages)
+            return Held(max([running, *peaks]), sum(stage.diskBytesSpilled() for stage in stages))
+        return None
+
+    def cancel(self) -> None:
+        """Its jobs fail, from any thread; nobody else's."""
+        with suppress(OSError, Py4JError):
+            if self._context is not None:
+                self._context.cancelJobGroup(self._group)
+
+    def _running(self, store: Any, stage: Any) -> int:
+        """What the tasks of a stage hold at this moment."""
+        if not stage.numActiveTasks():
+            return 0
+        jvm = self._context._jvm
+        wanted = jvm.java.util.ArrayList()
+        wanted.add(jvm.org.apache.spark.status.api.v1.TaskStatus.RUNNING)
+        none, most = jvm.scala.Option.empty(), 2 * int(self._context.defaultParallelism)
+        tasks = store.taskList(stage.stageId(), stage.attemptId(), 0, most, none, True, wanted)
+        manager = jvm.org.apache.spark.SparkEnv.get().memoryManager()
+        ids = [tasks.apply(place).taskId() for place in range(tasks.size())]
+        return sum(int(manager.getExecutionMemoryUsageForTask(task)) for task in ids)
+
     def _executors(self, store: Any, stages: list[Any]) -> set[str]:
         if not self._apart:
             return {"driver"} if stages else set()
@@ -103,6 +150,12 @@ class Status:
 
 def _stages(jobs: list[SparkJobInfo]) -> list[int]:
     return sorted({int(stage) for job in jobs for stage in job.stageIds})
+
+
+def _peak(stage: Any, cores: int) -> int:
+    """What those tasks of a stage that are done held together, as many of them as run at a time."""
+    done = int(stage.numCompleteTasks())
+    return int(stage.peakExecutionMemory()) * min(done, cores) // done if done else 0
 
 
 def _stage(store: Any, number: int) -> Any:

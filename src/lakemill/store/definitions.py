@@ -192,6 +192,12 @@ def by_id(where: Executor, dynamic_id: int, version: int | None = None) -> Dynam
     return found
 
 
+def unloaded(where: Executor) -> Mapping[QualifiedName, datetime]:
+    """Tables that hold nothing by their definition: never loaded, or declared anew; and since when that is so."""
+    rows = where.execute(QUERIES["unloaded"].compose()).fetchall()
+    return {QualifiedName(schema, name): since for schema, name, since in rows}
+
+
 def list_all(where: Executor, like: str | None = None) -> tuple[DynamicTable, ...]:
     """By name; ``like`` is a pattern for the table's name, or for schema.name."""
     return _tables(where, like=like)

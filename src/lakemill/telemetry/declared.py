@@ -70,7 +70,8 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "lag_seconds",
         Gauge,
-        "Age of the first change that a dynamic table does not show yet; 0 when it shows everything.",
+        "Age of the first change that a dynamic table does not show yet; 0 when it shows everything. Of one that was "
+        "never loaded: since it was declared.",
         ("table",),
     ),
     Metric(
@@ -113,6 +114,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("tick_duration_seconds", Histogram, "How long the scheduler took to find out what is due.", buckets=_SHORT),
     Metric("queue_depth", Gauge, "Work that is due and not claimed, by kind.", ("kind",)),
     Metric("queue_age_seconds", Gauge, "How long the oldest of that work has been due, by kind.", ("kind",)),
+    Metric(
+        "slots_left_behind_total",
+        Counter,
+        "Slots of workers that did not return after they were cancelled, and were replaced.",
+    ),
     Metric(
         "publish_conflicts_total",
         Counter,

@@ -148,7 +148,7 @@ def summary(record: Refresh) -> str:
         if record.rows_inserted is not None and record.rows_deleted is not None and record.action is not Action.NO_DATA:
             parts.append(f"+{record.rows_inserted} −{record.rows_deleted} rows")
             parts += [] if record.files is None else [f"{record.files} file{'' if record.files == 1 else 's'}"]
-            parts += [] if record.bytes_written is None else [_size(record.bytes_written)]
+            parts += [] if record.bytes_written is None else [size_text(record.bytes_written)]
         parts += [] if record.action is None else [record.action.value]
     else:
         parts.append(record.outcome.value)
@@ -160,7 +160,8 @@ def summary(record: Refresh) -> str:
     return f"{name}: {', '.join(parts)}"
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """``41 KB``, by powers of ten."""
     number = float(count)
     for unit in ("B", "KB", "MB", "GB"):
         if number < 999.5:

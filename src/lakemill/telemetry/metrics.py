@@ -107,6 +107,11 @@ def count_fenced() -> None:
     _count("publish_fenced_total")
 
 
+def count_left_behind() -> None:
+    """A slot of a worker hangs, and was replaced."""
+    _count("slots_left_behind_total")
+
+
 def observe_request(method: str, route: str, status: int, seconds: float) -> None:
     """``route`` is the pattern, not the path: there are only so many."""
     _count("http_requests_total", method, route, str(status))

@@ -49,6 +49,15 @@ WHERE n.version = coalesce(%(version)s::int, d.definition_version)
        OR d.schema_name || '.' || d.table_name ILIKE %(like)s)
 ORDER BY lower(d.schema_name COLLATE "C"), lower(d.table_name COLLATE "C");
 
+-- name: unloaded
+-- dynamic tables that hold nothing by their definition, and since when that is so
+SELECT d.schema_name, d.table_name, CASE WHEN v.version_id IS NULL THEN d.created_at ELSE n.declared_at END
+FROM lakemill.dynamic_tables d
+JOIN lakemill.definitions n ON n.dynamic_id = d.dynamic_id AND n.version = d.definition_version
+LEFT JOIN lakemill.frontiers r ON r.dynamic_id = d.dynamic_id
+LEFT JOIN lakemill.versions v ON v.version_id = r.version_id
+WHERE v.version_id IS NULL OR v.definition_version <> d.definition_version;
+
 -- name: sources
 -- what a version of a definition reads; a dynamic table has the name that it has now
 SELECT s.kind, coalesce(u.schema_name, s.schema_name), coalesce(u.table_name, s.table_name), s.column_names,
