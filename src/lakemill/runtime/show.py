@@ -134,7 +134,7 @@ class _Shelf:
         return Shown(
             table,
             frontier,
-            lag_since(standing, self.now, table.created_at),
+            lag_since(standing, self.now, table.created_at if frontier is None else table.declared_at),
             self._lags.get(table.name),
             self._due(standing),
             self._last.get(table.id),
