@@ -40,6 +40,30 @@ def parted(make_lake: MakeLake, spark: Any) -> Iterator[Mill]:
 
 
 @pytest.mark.parametrize(
+    ("query", "action", "jobs"),
+    [
+        ("SELECT id, v * 2 AS w FROM r WHERE k > 2", Action.DELTA, 3),
+        ("SELECT r.id, r.v, s.w FROM r JOIN s ON r.k = s.k", Action.DELTA, 3),
+        ("SELECT r.id, r.k, s.w FROM r LEFT JOIN s ON r.k = s.k", Action.KEYS, 3),
+        ("SELECT k, median(v) AS m, count(*) AS n FROM r GROUP BY k", Action.KEYS, 3),
+        ("SELECT k, count(*) AS n, max(id) AS m FROM r GROUP BY k", Action.MERGE, 6),  # its state is a table, too
+    ],
+)
+def test_a_small_refresh_is_few_jobs(make_lake: MakeLake, spark: Any, query: str, action: Action, jobs: int) -> None:
+    """It stages what changed, looks for what goes and writes what comes, each in one task where nothing is moved."""
+    with opened(make_lake) as lake:
+        mill = Mill(lake)
+        mill.create("d", query)
+        mill.tell("UPDATE r SET v = v + 1, k = k + 1 WHERE id < 5", "DELETE FROM s WHERE k = 3")
+        mill.refresh("d")  # the first one may have a job more: what Spark calls a path is asked once
+        mill.tell("INSERT INTO r VALUES (99, 4, 1.5, 'n')", "DELETE FROM r WHERE id = 30")
+        changed = mill.refresh("d")
+        assert (changed.outcome, changed.action) == (Outcome.SUCCEEDED, action), changed
+        assert changed.spark_jobs is not None
+        assert changed.spark_jobs <= jobs, changed
+
+
+@pytest.mark.parametrize(
     ("query", "action"),
     [
         ("SELECT k, name, count(*) AS n, max(id) AS m FROM r GROUP BY k, name", Action.MERGE),

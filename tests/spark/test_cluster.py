@@ -41,7 +41,8 @@ def test_refreshes_on_a_cluster_that_loses_an_executor(make_lake: MakeLake, tmp_
         child = subprocess.run(
             [sys.executable, "-m", "tests.spark.test_cluster", str(given.settings.root), *map(str, found.workers)],
             env={**os.environ, "LAKEMILL_SPARK__MASTER": found.url}
-            | {"LAKEMILL_SPARK__CONF": json.dumps(found.flags(options=QUICK)["spark.conf"])},
+            | {"LAKEMILL_SPARK__CONF": json.dumps(found.flags(options=QUICK)["spark.conf"])}
+            | {"LAKEMILL_SPARK__PROFILES": json.dumps(SPREAD)},
             capture_output=True,
             text=True,
             timeout=280,
@@ -109,6 +110,8 @@ def hang(settings: Settings) -> None:
         session.start(settings)
 
 
+SPREAD = {"spread": {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "2"}}
+"""By itself so little is done by one executor."""
 TABLES = {
     "totals": ("SELECT customer, count(*) AS n, max(id) AS last FROM orders GROUP BY customer", Action.MERGE),
     "middle": ("SELECT customer, median(price) AS m FROM orders GROUP BY customer", Action.KEYS),
@@ -123,7 +126,7 @@ def tell(root: str, workers: list[int]) -> None:
         for start in (0, 10_000, 20_000, 30_000):  # a file each
             lake.sql(f"INSERT INTO orders SELECT i, i % 5, i / 2 FROM range({start}, {start + 10_000}) r(i)")
         for name, (query, _) in TABLES.items():
-            words = "TARGET_LAG = '1 minute' CARDINALITY_THRESHOLD = 1"
+            words = "TARGET_LAG = '1 minute' CARDINALITY_THRESHOLD = 1 SPARK_PROFILE = 'spread'"
             loaded = lake.create(f"CREATE DYNAMIC TABLE {name} {words} AS {query}").records[-1]
             judge(lake, loaded, Action.INITIALIZE)
             assert loaded.spark_executors == 2, loaded
