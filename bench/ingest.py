@@ -1,9 +1,9 @@
 """``make bench-ingest``: how many events a second are accepted, and how long a request takes to be durable.
 
 1, 100 and 1,000 records a request from 1, 4 and 16 clients, with one key a request and with one a record: straight into
-`runtime/ingest` in one process (*direct*), and over HTTP from a process of its own (*http*). The same rows by INSERT of
-the DuckDB extension, for comparison. PostgreSQL is the embedded one with fsync on, as a user has it; clients, service
-and PostgreSQL share the machine.
+`runtime/ingest` in one process (*direct*), and through `lakemill api` in a process of its own (*http*). The same rows
+by INSERT of the DuckDB extension, for comparison. PostgreSQL is the embedded one with fsync on, as a user has it;
+clients, service and PostgreSQL share the machine.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
-from fastapi import FastAPI
 
 from bench.measure import Report
-from lakemill.api.ingest import router
-from lakemill.api.probes import serve_in_thread
 from lakemill.core.names import parse_name
 from lakemill.lake import duck
 from lakemill.lake.tables import parse_columns
@@ -36,11 +33,14 @@ from lakemill.runtime.bodies import parse
 from lakemill.runtime.ingest import Ingest
 from lakemill.settings import Settings
 from lakemill.store.embedded import EmbeddedPostgres
+from tests.s3.server import free_ports
 
 COLUMNS = "id BIGINT NOT NULL, customer INTEGER, price DECIMAL(10,2), at TIMESTAMPTZ, note VARCHAR"
 NAME = parse_name("events")
 GOALS = {("direct", 1000, "request"): 100_000, ("direct", 1000, "record"): 30_000}
 """Events a second that issue 6 asks for, by the best number of clients."""
+FLAGS = {"ingest.backlog_records": 10**9, "ingest.backlog_bytes": 10**12, "ingest.backlog_age": "1 day"}
+"""Nobody makes it visible here: that half is measured by itself."""
 Send = Callable[[bytes, str | None], None]
 
 
@@ -152,30 +152,28 @@ def extension(report: Report, settings: Settings, dsn: str, seconds: float) -> N
 
 @contextmanager
 def served(root: Path) -> Iterator[str]:
-    """The service in a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.ingest", "--serve", str(root)], stdout=subprocess.PIPE, text=True
-    )
+    """`lakemill api`, in a process of its own."""
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    (root / "lakemill.toml").touch()  # a lake's folder has one
+    flags = [word for name, value in FLAGS.items() for word in ("--set", f"{name}={value}")]
+    words = [sys.executable, "-m", "lakemill.cli.main", "-C", str(root), *flags, "api", "--port", str(port)]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
+        while True:
+            with suppress(httpx.TransportError):
+                if httpx.get(f"{url}/readyz").is_success:
+                    break
+            assert process.poll() is None, "the API ended"
+            time.sleep(0.1)
+        yield url
     finally:
         process.terminate()
         process.wait()
 
 
-def serve(root: Path) -> None:
-    with Ingest(_settings(root)) as ingest:
-        app = FastAPI()
-        app.include_router(router(lambda: ingest))
-        print(serve_in_thread(app).url, flush=True)
-        threading.Event().wait()
-
-
 def _settings(root: Path) -> Settings:
-    # nobody makes it visible here: that half is measured by itself
-    flags = {"ingest.backlog_records": 10**9, "ingest.backlog_bytes": 10**12, "ingest.backlog_age": "1 day"}
-    return Settings.load(root, flags)
+    return Settings.load(root, FLAGS)
 
 
 def main() -> None:
@@ -183,12 +181,8 @@ def main() -> None:
     parser.add_argument("--parts", default="direct,http,extension")
     parser.add_argument("--clients", default="1,4,16")
     parser.add_argument("--seconds", type=float, default=5, help="how long each case runs")
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=Path("bench/results/ingest.json"))
     given = parser.parse_args()
-    if given.serve is not None:
-        serve(given.serve)
-        return
     report, clients = Report(), [int(count) for count in given.clients.split(",")]
     root = Path(tempfile.mkdtemp(prefix="lakemill-bench-"))
     server = EmbeddedPostgres(root / ".lakemill" / "postgres")
