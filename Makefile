@@ -75,8 +75,9 @@ bench-query: | $(UV) ## what the gateway costs beside DuckDB in process: small q
 bench-service: | $(UV) ## a look over 10,000 tables, refreshes a minute, commit to derived commit; KEYS=…: one large refresh on a cluster
 	$(RUN) python -m bench.service $(if $(KEYS),--keys $(KEYS))
 
-bench-ingest: | $(UV) ## how fast requests are accepted, and compared with INSERT
+bench-ingest: | $(UV) ## how fast requests are accepted, compared with INSERT, and how soon they are visible
 	$(RUN) python -m bench.ingest
+	$(RUN) python -m bench.visible
 
 docs: | $(UV) ## write docs/reference/ anew from the code
 	$(RUN) python -m lakemill.cli.reference docs/reference
