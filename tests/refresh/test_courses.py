@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import lakemill
-from tests.conftest import make_lakes
+from tests.conftest import SECOND_JVM, make_lakes
 from tests.refresh.course import CORPUS, Course
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, SECOND_JVM]
 EACH = 2
 NAMES = sorted(CORPUS)
 
