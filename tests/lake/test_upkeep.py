@@ -258,7 +258,8 @@ def test_cleanup_waits_since_removal_and_for_readers(history):
     assert history.rows() == [(30, 99)]
 
 
-def test_a_path_that_another_row_names_is_released_and_stays(opened, lake):
+def registered_and_deleted(opened, lake):
+    """A file that somebody else wrote and registered, and whose rows are deleted; its path."""
     run = opened.duck.execute
     run("CREATE TABLE t (id INT)")
     path = f"{lake.data_path}main/t/given.parquet"
@@ -266,7 +267,12 @@ def test_a_path_that_another_row_names_is_released_and_stays(opened, lake):
     run(f"COPY (SELECT 7 AS id) TO '{path}' (FORMAT parquet)")
     run("CALL ducklake_add_data_files('lake', 't', ?)", [path])
     run("DELETE FROM t")
-    run("CALL ducklake_add_data_files('lake', 't', ?)", [path])
+    return path
+
+
+def test_a_path_that_another_row_names_is_released_and_stays(opened, lake):
+    path = registered_and_deleted(opened, lake)
+    opened.duck.execute("CALL ducklake_add_data_files('lake', 't', ?)", [path])
     opened.expire()
     plan = upkeep.plan_cleanup(opened.conn, "public", NO_TIME)
     assert [file.path for file in plan.released] == [path]
@@ -277,17 +283,11 @@ def test_a_path_that_another_row_names_is_released_and_stays(opened, lake):
 
 
 def test_a_path_that_is_registered_again_after_the_plan_stays(opened, lake):
-    run = opened.duck.execute
-    run("CREATE TABLE t (id INT)")
-    path = f"{lake.data_path}main/t/given.parquet"
-    Path(path).parent.mkdir(parents=True)
-    run(f"COPY (SELECT 7 AS id) TO '{path}' (FORMAT parquet)")
-    run("CALL ducklake_add_data_files('lake', 't', ?)", [path])
-    run("DELETE FROM t")
+    path = registered_and_deleted(opened, lake)
     opened.expire()
     plan = upkeep.plan_cleanup(opened.conn, "public", NO_TIME)
     assert path in [file.path for file in plan.files]
-    run("CALL ducklake_add_data_files('lake', 't', ?)", [path])
+    opened.duck.execute("CALL ducklake_add_data_files('lake', 't', ?)", [path])
     assert upkeep.clean(opened.conn, "public", opened.storage, plan) == len(plan.files) - 1
     assert [row[1] for row in opened.rows()] == [7]
     assert upkeep.plan_cleanup(opened.conn, "public", NO_TIME).empty

@@ -22,6 +22,7 @@ from lakemill.store.db import Executor
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("history")
+RECORD = {"record": QUERIES["record"].compose()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def settled(where: Executor, refresh_id: UUID) -> RefreshRecord | None:
     """The record as its publish left it, one in flight included: that holds the record until it has ended."""
     where.execute(QUERIES["lock_refresh"].compose(), {"refresh_id": refresh_id})
     values = {"dynamic_id": None, "refresh_id": refresh_id, "most": 1, "before": None}
-    return next(map(_record, where.execute(QUERIES["history"].compose(), values).fetchall()), None)
+    return next(map(_record, where.execute(QUERIES["history"].compose(RECORD), values).fetchall()), None)
 
 
 def history(
@@ -120,12 +121,12 @@ def history(
 ) -> tuple[RefreshRecord, ...]:
     """The newest first, of one table or of all; ``most`` None is all of them, ``before`` to page back."""
     values = {"dynamic_id": dynamic_id, "refresh_id": None, "most": most, "before": before}
-    return tuple(map(_record, where.execute(QUERIES["history"].compose(), values).fetchall()))
+    return tuple(map(_record, where.execute(QUERIES["history"].compose(RECORD), values).fetchall()))
 
 
 def last(where: Executor, dynamic_ids: Iterable[int]) -> dict[int, RefreshRecord]:
     """The newest refresh of each of these tables that had one."""
-    rows = where.execute(QUERIES["last"].compose(), {"dynamic_ids": list(dynamic_ids)}).fetchall()
+    rows = where.execute(QUERIES["last"].compose(RECORD), {"dynamic_ids": list(dynamic_ids)}).fetchall()
     return {record.dynamic_id: record for record in map(_record, rows)}
 
 

@@ -34,8 +34,8 @@ ON CONFLICT (refresh_id, position) DO UPDATE SET
   schema_name = excluded.schema_name, table_name = excluded.table_name, table_id = excluded.table_id,
   commit_a = excluded.commit_a, commit_b = excluded.commit_b, rows_in = excluded.rows_in;
 
--- name: history
--- refreshes of a table, or of all, the newest first
+-- name: record
+-- what is told of a refresh r
 SELECT r.refresh_id, r.dynamic_id, r.schema_name, r.table_name, r.definition_version, r.trigger, r.started_at,
        r.outcome, r.action, r.reason, r.remedy, r.a, r.b, r.t, r.commit_snapshot, r.holder, r.fence, r.ended_at,
        r.rows_in, r.rows_inserted, r.rows_deleted, r.rows_recomputed, r.records_read, r.bytes_read, r.bytes_written,
@@ -43,7 +43,11 @@ SELECT r.refresh_id, r.dynamic_id, r.schema_name, r.table_name, r.definition_ver
        r.error_text,
        (SELECT coalesce(json_agg(json_build_array(s.schema_name, s.table_name, s.table_id, s.commit_a, s.commit_b,
                                                   s.rows_in) ORDER BY s.position), '[]')
-        FROM lakemill.refresh_sources s WHERE s.refresh_id = r.refresh_id)
+        FROM lakemill.refresh_sources s WHERE s.refresh_id = r.refresh_id);
+
+-- name: history
+-- refreshes of a table, or of all, the newest first
+{record}
 FROM lakemill.refreshes r
 WHERE (%(dynamic_id)s::bigint IS NULL OR r.dynamic_id = %(dynamic_id)s)
   AND (%(refresh_id)s::uuid IS NULL OR r.refresh_id = %(refresh_id)s)
@@ -51,15 +55,8 @@ WHERE (%(dynamic_id)s::bigint IS NULL OR r.dynamic_id = %(dynamic_id)s)
 ORDER BY r.started_at DESC, r.refresh_id LIMIT %(most)s;
 
 -- name: last
--- the newest refresh of each of these tables, as in `history`
-SELECT r.refresh_id, r.dynamic_id, r.schema_name, r.table_name, r.definition_version, r.trigger, r.started_at,
-       r.outcome, r.action, r.reason, r.remedy, r.a, r.b, r.t, r.commit_snapshot, r.holder, r.fence, r.ended_at,
-       r.rows_in, r.rows_inserted, r.rows_deleted, r.rows_recomputed, r.records_read, r.bytes_read, r.bytes_written,
-       r.spark_jobs, r.spark_profile, r.spark_tasks, r.spark_executors, r.spilled_bytes, r.phases, r.error_code,
-       r.error_text,
-       (SELECT coalesce(json_agg(json_build_array(s.schema_name, s.table_name, s.table_id, s.commit_a, s.commit_b,
-                                                  s.rows_in) ORDER BY s.position), '[]')
-        FROM lakemill.refresh_sources s WHERE s.refresh_id = r.refresh_id)
+-- the newest refresh of each of these tables
+{record}
 FROM unnest(%(dynamic_ids)s::bigint[]) AS w (dynamic_id)
 CROSS JOIN LATERAL (SELECT * FROM lakemill.refreshes x WHERE x.dynamic_id = w.dynamic_id
                     ORDER BY x.started_at DESC, x.refresh_id LIMIT 1) r;
