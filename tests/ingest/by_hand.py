@@ -10,22 +10,21 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakemill.core.batch import Limits
 from lakemill.core.commit import AddFiles
 from lakemill.lake.footer import new_files
 from lakemill.lake.staging import Staged, StagedFile
 from lakemill.runtime import materialise, write
 from lakemill.runtime.claiming import holder
 from lakemill.runtime.open import Lake
-from lakemill.store import batches
-from lakemill.store.batches import Limits
 
 
 def pass_by_hand(lake: Lake, name: str, trace: Callable[[str], None] = lambda _: None) -> int | None:
     """The next batch of a table of one INTEGER column k; its snapshot."""
     table = lake.table(name)
-    held = batches.claim(lake.conn, table.describe().id, holder(), lake.settings.ingest.claim_expiry)
+    held = lake.consumer.claim(table.describe().id, holder(), lake.settings.ingest.claim_expiry)
     trace("claimed")
-    batch = None if held is None else batches.read(lake.conn, held, Limits())
+    batch = None if held is None else lake.consumer.read(held, Limits())
     if held is None or batch is None:
         return None
     trace("read")

@@ -11,13 +11,13 @@ from datetime import timedelta
 import pytest
 
 import lakemill
+from lakemill.core.batch import Letter, Limits
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import State
 from lakemill.errors import BadArgument, ConsistencyTimeout, TableSuspended, UnknownTable
 from lakemill.runtime import barrier
 from lakemill.runtime.barrier import Visibility
-from lakemill.store import batches, definitions, versions
-from lakemill.store.batches import Letter, Limits
+from lakemill.store import definitions, versions, watermarks
 from tests.conftest import MakeLake
 from tests.ingest.requests import put, take
 from tests.service.test_scheduler import Service
@@ -47,15 +47,15 @@ class Gate(Service):
 
     def pass_(self, name: str, *, letters: int = 0) -> int:
         """Its next batch, which makes a snapshot; the id of that."""
-        held = batches.claim(self.lake.conn, self.ids[name], "me", TTL)
+        held = self.lake.consumer.claim(self.ids[name], "me", TTL)
         assert held is not None
-        batch = batches.read(self.lake.conn, held, Limits())
+        batch = self.lake.consumer.read(held, Limits())
         assert batch is not None
         self.lake.sql(f"INSERT INTO {name} (k) VALUES (1)")
         snapshot = self.lake.snapshot().id
         dead = [Letter(batch.upto, i, "WRONG_TYPE", "why") for i in range(letters)]
         with self.lake.conn.transaction():
-            batches.ack(self.lake.conn, held, batch, snapshot, 1, dead)
+            self.lake.consumer.ack(self.lake.conn, held, batch, snapshot, 1, dead)
         return snapshot
 
     def wait(self, token: int, *names: str, timeout: timedelta = SOON) -> int:
@@ -82,10 +82,10 @@ def test_base_tables_show_a_token_when_nothing_below_it_waits(gate: Gate) -> Non
     snapshot = gate.pass_("r")
     assert gate.wait(third, "r") == snapshot
     assert gate.waits_for(third, "r", "s") == ("main.s",)
-    assert batches.watermark(gate.lake.conn)[0] == 1
+    assert watermarks.watermark(gate.lake.conn)[0] == 1
     snapshot = gate.pass_("s")
     assert gate.wait(third, "r", "s") == snapshot
-    assert batches.watermark(gate.lake.conn)[0] == 3
+    assert watermarks.watermark(gate.lake.conn)[0] == 3
 
 
 def test_what_was_never_given_out_and_what_is_not_there(gate: Gate) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import lakemill
+from lakemill.core.batch import Pending
 from lakemill.core.names import parse_name
 from lakemill.runtime import barrier
 from lakemill.runtime.coordinator import LOOK, SETTLE, Coordinator, is_due, patience
 from lakemill.settings import IngestSettings
-from lakemill.store import batches
-from lakemill.store.batches import Pending
+from lakemill.store import watermarks
 from lakemill.telemetry import metrics
 from tests.conftest import MakeLake
 from tests.ingest.intake import Intake
@@ -92,8 +92,8 @@ def test_coordinators_share_tables_and_every_write_is_seen_by_its_token(make_lak
         for number in range(2):
             assert intake.stock(f"SELECT count(*), count(*) FILTER (k = -1) FROM t{number}") == [(6, 3)]
         assert intake.stock("SELECT k, v FROM t2 ORDER BY k") == [(-1, 2), (0, 2), (1, 2), (2, 2)]
-        assert batches.watermark(lake.conn) == (9, 9)
-        assert batches.pending(lake.conn) == ()
+        assert watermarks.watermark(lake.conn) == (9, 9)
+        assert lake.consumer.pending() == ()
         assert b"lakemill_write_to_visible_seconds_count" in metrics.exposition()
 
 

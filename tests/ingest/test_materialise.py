@@ -10,13 +10,14 @@ import pytest
 from py4j.clientserver import ClientServerConnection, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
 
+from lakemill.core.batch import Limits
 from lakemill.errors import EngineLost, WrongType
 from lakemill.lake.lookup import lookup
 from lakemill.runtime import materialise as module
 from lakemill.runtime import sifting
 from lakemill.runtime.materialise import materialise
 from lakemill.spark import bus
-from lakemill.store import batches
+from lakemill.store import watermarks
 from tests.ingest.intake import Intake
 from tests.ingest.requests import Record, put, record
 
@@ -36,14 +37,14 @@ def test_requests_become_one_snapshot_with_cursor_ledger_and_watermark(intake: I
     assert (passed.first, passed.upto, passed.requests, passed.inserted) == (1, 3, 2, 3)
     assert intake.stock("FROM t ORDER BY k") == [(1, "a"), (2, None), (3, "ß")]
     assert ledger(intake) == [(1, 3, passed.snapshot_id, 3, 0)]
-    assert batches.watermark(intake.lake.conn) == (1, 3)
-    assert batches.not_passed(intake.lake.conn, 3) == (other,)
-    assert batches.not_passed(intake.lake.conn, 1) == ()
+    assert watermarks.watermark(intake.lake.conn) == (1, 3)
+    assert watermarks.not_passed(intake.lake.conn, 3) == (other,)
+    assert watermarks.not_passed(intake.lake.conn, 1) == ()
     extra = intake.rows("SELECT commit_extra_info FROM ducklake_snapshot_changes ORDER BY snapshot_id DESC LIMIT 1")
     assert '"tokens": [1, 3]' in extra[0][0]
     intake.make("u")  # partitioned
     assert intake.stock("SELECT k, count(*) FROM u GROUP BY k ORDER BY k") == [(1, 2), (2, 1)]
-    assert batches.watermark(intake.lake.conn) == (3, 3)
+    assert watermarks.watermark(intake.lake.conn) == (3, 3)
     assert materialise(intake.lake, table_id) is None
     assert intake.rows("SELECT holder FROM lakemill.ingest_tables WHERE holder IS NOT NULL") == []
 
@@ -257,7 +258,7 @@ def test_what_nobody_foresaw_is_found_by_halves(intake: Intake) -> None:
         found = intake.rows("SELECT attempts, cursor, reason FROM lakemill.ingest_tables")[0]
         assert found[:2] == (attempt, 0)
         assert "DUPLICATED_MAP_KEY" in found[2] or "WRONG_TYPE" in found[2]
-        assert batches.watermark(intake.lake.conn)[0] == 0
+        assert watermarks.watermark(intake.lake.conn)[0] == 0
         intake.over()
     passed = intake.make("t")
     assert (passed.inserted, passed.letters) == (5, 1)
@@ -274,7 +275,7 @@ def test_a_table_that_is_gone_leaves_letters(intake: Intake) -> None:
     assert passed is not None
     assert passed.letters == 2
     assert [letter[:3] for letter in intake.letters()] == [(1, 0, "TABLE_GONE"), (1, 1, "TABLE_GONE")]
-    assert batches.watermark(intake.lake.conn) == (1, 1)
+    assert watermarks.watermark(intake.lake.conn) == (1, 1)
 
 
 @pytest.mark.parametrize("key", [(), ("k",)])
@@ -305,14 +306,14 @@ def test_large_batches_are_cut_and_read_by_several_tasks(intake: Intake) -> None
     table_id = intake.table("t", "k INTEGER, s VARCHAR")
     lines = [[f'{{"o":"i","p":{{"k":{100 * r + i},"s":"{"x" * 50}"}}}}' for i in range(100)] for r in range(30)]
     put(intake.lake.conn, table_id, lines)
-    held = batches.claim(intake.lake.conn, table_id, "me", intake.lake.settings.ingest.claim_expiry)
+    held = intake.lake.consumer.claim(table_id, "me", intake.lake.settings.ingest.claim_expiry)
     assert held is not None
-    batch = batches.read(intake.lake.conn, held, batches.Limits(25, 10**6, 10**6, 40_000))
+    batch = intake.lake.consumer.read(held, Limits(25, 10**6, 10**6, 40_000))
     assert batch is not None
     assert (batch.upto, batch.records) == (25, 2500)
     assert len(batch.parts) > 3
     layout = bus.Layout(intake.columns("t"), checked=True)
-    frame = bus.requests(intake.lake.spark, intake.lake.dsn, table_id, batch.parts)
+    frame = bus.requests(intake.lake.spark, intake.lake.consumer, table_id, batch.parts)
     assert bus.sound(bus.judged(frame, layout), layout).selectExpr("sum(k)").collect()[0][0] == sum(range(2500))
     assert not isinstance(bus.refusal(bus.sound(bus.judged(frame, layout), layout), layout, 1, 25, 0, 99), WrongType)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import lakemill
+from lakemill.core.batch import Batch, Claim
 from lakemill.errors import ClaimLost
 from lakemill.runtime import coordinator, materialise, overtime
 from lakemill.runtime.coordinator import Coordinator
@@ -17,8 +18,6 @@ from lakemill.runtime.open import Lake
 from lakemill.runtime.sifting import Sifting
 from lakemill.settings import Settings
 from lakemill.spark import session, usage
-from lakemill.store import batches
-from lakemill.store.batches import Claim
 from lakemill.telemetry import metrics
 from tests.conftest import MakeLake
 from tests.ingest.intake import Intake
@@ -52,7 +51,7 @@ def test_it_is_given_back_and_its_jobs_are_stopped(intake: Intake, monkeypatch: 
         claims.append(held)
         assert stopped.wait(LONGEST)
         with pytest.raises(ClaimLost, match="has run out"):
-            batches.require(lake.conn, held)  # it could not publish any more
+            lake.consumer.require(lake.conn, held)  # it could not publish any more
         raise RuntimeError("the job was cancelled")
 
     monkeypatch.setattr(materialise, "_next", hangs)
@@ -61,7 +60,7 @@ def test_it_is_given_back_and_its_jobs_are_stopped(intake: Intake, monkeypatch: 
     assert (holder, attempts) == (None, 1), "told once, by whoever stopped it"
     assert "it took longer than 0.3 s" in reason
     assert timed_out() == (before[0] + 1, before[1] + 1)
-    (pending,) = batches.pending(intake.lake.conn)
+    (pending,) = intake.lake.consumer.pending()
     assert pending.held == 0, "others can have it"
 
 
@@ -70,11 +69,11 @@ def test_one_that_is_published_in_the_last_moment_counts(intake: Intake, monkeyp
     token = intake.send("t", record("i", k=1))
     before = timed_out()
 
-    def slow(lake: Lake, held: Claim, batch: batches.Batch) -> Any:
+    def slow(lake: Lake, held: Claim, batch: Batch) -> Any:
         with lake.conn.transaction():
-            batches.require(lake.conn, held)
+            lake.consumer.require(lake.conn, held)
             time.sleep(0.8)  # its time is over, and whoever watches waits for us
-            batches.ack(lake.conn, held, batch, None, 0)
+            lake.consumer.ack(lake.conn, held, batch, 1, 0)
         return materialise._Done("main.t", None, (0, 0, 0), 0)
 
     monkeypatch.setattr(materialise, "_once", slow)

@@ -12,7 +12,7 @@
    10  SQL is guarded by its first word: two statements, the server's files           test_way_10_…
    11  one bad record is tried for ever, and nobody is told to slow down              test_way_11_…
 
-The same, at length and with Spark, processes and kills: tests/accept/test_bus.py (1, 9), tests/store/test_batches.py
+The same, at length and with Spark, processes and kills: tests/accept/test_bus.py (1, 9), tests/store/test_consumer.py
 (2, 3, 4), tests/ingest/test_kills.py (3, 4), tests/lake/test_publish.py (5), tests/spark/test_compact.py (6),
 tests/lake/test_upkeep.py (7), tests/ingest/test_materialise.py (8, 11), tests/gateway/test_hostile.py (10).
 """
@@ -28,6 +28,7 @@ from uuid import uuid4
 
 import pytest
 
+from lakemill.core.batch import Limits
 from lakemill.core.names import parse_name
 from lakemill.core.records import Op
 from lakemill.errors import (
@@ -48,10 +49,9 @@ from lakemill.lake.tables import parse_columns
 from lakemill.runtime import barrier, ingest_tables, upkeep
 from lakemill.runtime.bisect import Piece, refused
 from lakemill.runtime.bodies import Given
-from lakemill.runtime.claiming import free_the_dead
+from lakemill.runtime.claiming import free_batches_of_the_dead
 from lakemill.runtime.ingest import Ingest
-from lakemill.store import batches, db, pins
-from lakemill.store.batches import Limits
+from lakemill.store import db, pins, watermarks
 from lakemill.store.bus import QUERIES
 from tests.accept.conftest import number, rows
 from tests.conftest import MakeLake, TestLake, make_lakes
@@ -101,15 +101,15 @@ def test_way_01_a_token_is_not_given_out_while_one_below_it_is_open(ingest: Inge
         second = threading.Thread(target=write)
         second.start()
         assert not done.wait(0.3), "nobody gets a higher token, and nobody can see one"
-        assert batches.watermark(ingest.lake.conn) == (0, 0)
+        assert watermarks.watermark(ingest.lake.conn) == (0, 0)
     second.join(30)
-    assert batches.watermark(ingest.lake.conn)[1] == 1
+    assert watermarks.watermark(ingest.lake.conn)[1] == 1
 
 
 def test_way_01_nor_does_a_table_pass_a_token_of_another(ingest: Ingest) -> None:
     first, second = send(ingest, "t", 1), send(ingest, "u", 2)
     pass_by_hand(ingest.lake, "u")
-    assert batches.watermark(ingest.lake.conn)[0] < first < second
+    assert watermarks.watermark(ingest.lake.conn)[0] < first < second
     seen = barrier.look(ingest.lake, first, [parse_name("t"), parse_name("u")])
     assert seen.waits_for == ("main.t",)
 
@@ -118,13 +118,13 @@ def test_way_02_a_watermark_never_goes_back(ingest: Ingest) -> None:
     seen = []
     for name in ("t", "u", "u", "t", "u"):
         send(ingest, name, 1)
-        seen.append(batches.watermark(ingest.lake.conn)[0])
+        seen.append(watermarks.watermark(ingest.lake.conn)[0])
         pass_by_hand(ingest.lake, name)
-        seen.append(batches.watermark(ingest.lake.conn)[0])
+        seen.append(watermarks.watermark(ingest.lake.conn)[0])
     send(ingest, "t", 1)
     upkeep.flush(ingest.lake)
     ingest.lake.sql("CREATE TABLE other AS SELECT 1 AS x")  # a snapshot of somebody else's
-    seen.append(batches.watermark(ingest.lake.conn)[0])
+    seen.append(watermarks.watermark(ingest.lake.conn)[0])
     assert seen == sorted(seen)
     assert seen[-1] == 5
 
@@ -132,27 +132,27 @@ def test_way_02_a_watermark_never_goes_back(ingest: Ingest) -> None:
 def test_way_03_what_a_dead_coordinator_held_is_free(ingest: Ingest) -> None:
     token = send(ingest, "t", 7)
     table_id = ingest.lake.table("t").describe().id
-    batches.claim(ingest.lake.conn, table_id, DEAD.format(host=socket.gethostname()), TTL)
+    ingest.lake.consumer.claim(table_id, DEAD.format(host=socket.gethostname()), TTL)
     assert pass_by_hand(ingest.lake, "t") is None, "somebody has it, as far as anybody knows"
-    free_the_dead(ingest.lake.conn)  # of this machine: at once
-    batches.claim(ingest.lake.conn, table_id, "elsewhere:1:1", NOW)  # of another: when its claim has run out
+    free_batches_of_the_dead(ingest.lake.consumer)  # of this machine: at once
+    ingest.lake.consumer.claim(table_id, "elsewhere:1:1", NOW)  # of another: when its claim has run out
     assert pass_by_hand(ingest.lake, "t") is not None
     assert stock(ingest, "FROM t") == [(7,)]
-    assert batches.watermark(ingest.lake.conn)[0] == token
+    assert watermarks.watermark(ingest.lake.conn)[0] == token
 
 
 def test_way_04_who_was_paused_can_not_publish(ingest: Ingest) -> None:
     send(ingest, "t", 7)
     table_id = ingest.lake.table("t").describe().id
-    paused = batches.claim(ingest.lake.conn, table_id, "paused:1:1", NOW)
+    paused = ingest.lake.consumer.claim(table_id, "paused:1:1", NOW)
     assert paused is not None
-    batch = batches.read(ingest.lake.conn, paused, Limits())
+    batch = ingest.lake.consumer.read(paused, Limits())
     assert batch is not None
     assert pass_by_hand(ingest.lake, "t") is not None
     with pytest.raises(ClaimLost), ingest.lake.conn.transaction():
-        batches.require(ingest.lake.conn, paused)
+        ingest.lake.consumer.require(ingest.lake.conn, paused)
     with pytest.raises(ClaimLost), ingest.lake.conn.transaction():
-        batches.ack(ingest.lake.conn, paused, batch, 99, 1)
+        ingest.lake.consumer.ack(ingest.lake.conn, paused, batch, 99, 1)
     assert stock(ingest, "FROM t") == [(7,)]
     assert pass_by_hand(ingest.lake, "t") is None
 
@@ -282,10 +282,10 @@ def test_way_11_a_bad_record_is_found_and_the_rest_goes_on(ingest: Ingest) -> No
     send(ingest, "t", 1)
     table_id = ingest.lake.table("t").describe().id
     for attempt in (1, 2):
-        held = batches.claim(ingest.lake.conn, table_id, "me", TTL)
+        held = ingest.lake.consumer.claim(table_id, "me", TTL)
         assert held is not None
         assert held.attempts == attempt - 1, "how often it was tried is known"
-        assert batches.nack(ingest.lake.conn, held, "no", timedelta(0)) == attempt
+        assert ingest.lake.consumer.nack(held, "no", timedelta(0)) == attempt
     bad = refused([(1, 4), (2, 4)], lambda piece: WrongType("no") if _holds(piece, 2, 3) else None)
     assert [(letter.token, letter.position, letter.code) for letter in bad] == [(2, 3, "WRONG_TYPE")]
 

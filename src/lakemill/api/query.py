@@ -26,7 +26,7 @@ from lakemill.api.problems import documented
 from lakemill.api.threads import READERS, threaded
 from lakemill.core.names import parse_name
 from lakemill.core.receipts import write_token
-from lakemill.core.rights import Action, Role
+from lakemill.core.rights import Action
 from lakemill.errors import (
     BadArgument,
     ConsistencyTimeout,
@@ -44,7 +44,7 @@ from lakemill.gateway.gate import Answer
 from lakemill.gateway.question import At, Question
 from lakemill.runtime import barrier
 from lakemill.runtime.meaning import meaning
-from lakemill.store import audit, batches
+from lakemill.store import audit, watermarks
 from lakemill.telemetry import metrics
 
 router = APIRouter(prefix="/v1", tags=["query"])
@@ -139,10 +139,10 @@ async def query(body: NewQuery, request: Request, caller: Who) -> StreamingRespo
 
 @router.get("/queries")
 def list_queries(caller: Who) -> list[RunningModel]:
-    """What runs in the process that answers: one's own queries, or for who administers the lake, all."""
+    """What runs in the process that answers: one's own queries, or for who administers the lake or a tenant, all."""
     caller.require(Action.CANCEL)
     found = caller.desk.queries.running
-    return [RunningModel(id=UUID(id_), who=who) for id_, who in found.items() if _of(caller) in (None, who)]
+    return [RunningModel(id=UUID(id_), who=who) for id_, who in found.items() if caller.reach.covers(who)]
 
 
 @router.delete("/queries/{id}", status_code=202, response_class=Response, responses=documented(404))
@@ -151,15 +151,10 @@ def cancel_query(id: UUID, caller: Who) -> None:
     with caller.audited("query.cancel", about=str(id)):
         caller.require(Action.CANCEL)
         who = caller.desk.queries.running.get(id.hex)
-        if who is not None and _of(caller) not in (None, who):
+        if who is not None and not caller.reach.covers(who):
             raise UnknownQuery(f"there is no query {id}")
         with caller.lake() as lake:
-            caller.desk.queries.cancel(lake.conn, id.hex, _of(caller))
-
-
-def _of(caller: Caller) -> str | None:
-    """Whose queries it may stop; None: anybody's."""
-    return None if Role.OPS_ADMIN in caller.identity.roles and not caller.identity.bounded else caller.holder
+            caller.desk.queries.cancel(lake.conn, id.hex, caller.reach)
 
 
 class Stream:
@@ -191,7 +186,7 @@ class Stream:
             with caller.lake() as lake:
                 # at a point, other tables are read at older snapshots than the one that it is named by
                 oldest = min(question.at.point.values()) if question.at.point else at.id
-                token = write_token(*batches.covered(lake.conn, oldest))
+                token = write_token(*watermarks.covered(lake.conn, oldest))
             about = {
                 "query_id": UUID(self.id),
                 "snapshot_id": at.id,

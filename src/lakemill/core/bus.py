@@ -2,7 +2,8 @@
 
 A bus takes several requests at once and makes them durable in one step; each gets a token, or is recognised as one
 that was accepted before, or is refused, without an effect on the others. ``decide`` is that judgement, on what the bus
-remembers of keys while nobody else can add to it. No bus's own words here or above.
+remembers of keys while nobody else can add to it. The consuming side is ``core/batch``. No bus's own words here or
+above.
 """
 
 from __future__ import annotations

@@ -174,6 +174,19 @@ class Catalog:
         """Columns whose type has changed: all the types that they have had."""
         return {column: tuple(types) for column, types in self._all("retyped", table=table_id)}
 
+    def old_names(self, table_id: int) -> dict[str, int]:
+        """Names that live columns of a table had before, and the columns."""
+        return dict(self._all("old_names", table=table_id))
+
+    def reused_names(self, table_id: int) -> dict[tuple[int, str], frozenset[int]]:
+        """Names that several columns have had, in one place (0: the table), in lower case."""
+        rows = self._all("reused_names", table=table_id)
+        return {(place, name): frozenset(columns) for place, name, columns in rows}
+
+    def column_changes(self, table_id: int) -> list[int]:
+        """The snapshots since which a table has had other columns, the newest first."""
+        return [row[0] for row in self._all("column_changes", table=table_id)]
+
     def options(self, table: TableAt) -> dict[str, str]:
         """The lake's options as they hold for a table: its own win over its schema's, those over the lake's."""
         return dict(self._all("options", schema=table.schema_id, table=table.id))

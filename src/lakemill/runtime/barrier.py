@@ -21,8 +21,8 @@ from lakemill.core.scan import Snapshot
 from lakemill.errors import BadArgument, ConsistencyTimeout, LakemillError, TableSuspended, UnknownTable
 from lakemill.runtime.ears import listening
 from lakemill.runtime.standings import Looks, raise_idle
-from lakemill.store import batches, db, definitions
-from lakemill.store.batches import Reached
+from lakemill.store import db, definitions, watermarks
+from lakemill.store.watermarks import Reached
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -107,7 +107,7 @@ def passed(
         while True:
             number = ears.number
             with connect() as conn:
-                if not batches.not_passed(conn, token, {table_id}):
+                if not watermarks.not_passed(conn, token, {table_id}):
                     return True
             left = deadline - time.monotonic()
             if left <= 0:
@@ -119,7 +119,7 @@ def look(lake: Lake, token: int, names: Sequence[QualifiedName]) -> Seen:
     """How far these tables are, all at one moment."""
     with lake.catalog() as catalog:
         snapshot = catalog.head()
-        watermark, head = batches.watermark(lake.conn)
+        watermark, head = watermarks.watermark(lake.conn)
         if token > head:
             raise BadArgument(f"token {token} was not given out yet; the last one is {head}", place="token")
         dynamic, bases = [], {}
@@ -131,10 +131,10 @@ def look(lake: Lake, token: int, names: Sequence[QualifiedName]) -> Seen:
                 bases[table_id] = str(name)
             else:
                 raise UnknownTable(f"there is no table {name}")
-        reached = batches.reached(lake.conn, dynamic)
+        reached = watermarks.reached(lake.conn, dynamic)
         below = {table_id for one in reached for table_id in one.bases}
-        waiting = set(batches.not_passed(lake.conn, token, {*bases, *below}))
-        shown = batches.shown_by(lake.conn, token, below)
+        waiting = set(watermarks.not_passed(lake.conn, token, {*bases, *below}))
+        shown = watermarks.shown_by(lake.conn, token, below)
     late = [one for id_ in dynamic if (one := _late(id_, reached, waiting, shown)) is not None]
     waits_for = (*(name for id_, name in bases.items() if id_ in waiting), *(one.name for one in late))
     behind = tuple(one.version_id for one in late if one.version_id is not None)
@@ -160,12 +160,12 @@ def status(lake: Lake, token: int, table_ids: Iterable[int] | None = None) -> St
     """How far a request is, in these tables or in all: whether it is passed, and how many of its records died."""
     tables = None if table_ids is None else list(table_ids)
     with lake.catalog():
-        watermark, head = batches.watermark(lake.conn)
+        watermark, head = watermarks.watermark(lake.conn)
         if token > head:
             raise BadArgument(f"token {token} was not given out yet; the last one is {head}", place="token")
-        waiting = batches.not_passed(lake.conn, token, tables)
-        letters = batches.letters_of(lake.conn, token, tables)
-        shown = batches.shown_by(lake.conn, token, tables)
+        waiting = watermarks.not_passed(lake.conn, token, tables)
+        letters = watermarks.letters_of(lake.conn, token, tables)
+        shown = watermarks.shown_by(lake.conn, token, tables)
     if waiting:
         return Status(Visibility.PENDING, None, letters, watermark)
     how = Visibility.PARTLY if letters else Visibility.VISIBLE

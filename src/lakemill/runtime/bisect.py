@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lakemill.core.batch import Letter
 from lakemill.errors import LakemillError
-from lakemill.store.batches import Letter
 
 TRIALS = 200
 

@@ -14,8 +14,9 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from lakemill.core.batch import Consumer
 from lakemill.errors import ClaimLost, LakemillError
-from lakemill.store import batches, claims, db, definitions, pins, work
+from lakemill.store import claims, db, definitions, pins, work
 from lakemill.store.definitions import DynamicTable
 from lakemill.telemetry.log import log
 
@@ -94,7 +95,7 @@ def free(conn: db.Connection, holders: Sequence[str]) -> None:
 
 
 def free_the_dead(conn: db.Connection) -> None:
-    """What processes of this machine held that are no more is free at once: claims, work, tables with requests.
+    """What processes of this machine held that are no more is free at once: claims and work.
 
     Workers that are gone stay known, as ``worker_up`` 0: somebody should look.
     """
@@ -104,9 +105,13 @@ def free_the_dead(conn: db.Connection) -> None:
     for name in work.holders(conn):
         if is_dead(f"{name}:"):
             work.hand_back(conn, name)
-    for table_id, name in batches.held(conn):
+
+
+def free_batches_of_the_dead(consumer: Consumer) -> None:
+    """The same for tables with requests."""
+    for table_id, name in consumer.held():
         if is_dead(name):
-            batches.take_away(conn, table_id, name)
+            consumer.take_away(table_id, name)
 
 
 def forget_the_dead(conn: db.Connection) -> None:

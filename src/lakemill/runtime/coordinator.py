@@ -16,14 +16,16 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from lakemill.core.batch import Pending
 from lakemill.errors import EngineLost, EngineUnreachable, LakemillError
 from lakemill.runtime import overtime
-from lakemill.runtime.claiming import free_the_dead
+from lakemill.runtime.claiming import free_batches_of_the_dead
 from lakemill.runtime.materialise import materialise, warm
 from lakemill.runtime.open import open as open_lake
 from lakemill.spark import session, usage
-from lakemill.store import batches, db, work
-from lakemill.store.batches import Pending
+from lakemill.store import db, work
+from lakemill.store.bus import ACCEPTED
+from lakemill.store.consumer import PASSED
 from lakemill.telemetry import metrics
 from lakemill.telemetry.failures import failed
 from lakemill.telemetry.log import log
@@ -139,14 +141,14 @@ class Coordinator:
     def _look_on(self, lake: Lake, heard: db.Connection) -> None:
         ingest = self._settings.ingest
         log().info("coordinating", slots=ingest.slots, lake=lake.settings.data_path)
-        with work.listening(heard, batches.ACCEPTED, batches.PASSED):
+        with work.listening(heard, ACCEPTED, PASSED):
             while not self._stop.is_set():
-                if not self._wanted.is_set() and not batches.any_table(lake.conn):
+                if not self._wanted.is_set() and not lake.consumer.any_table():
                     self.ready = True
                     work.wait(heard, LOOK)
                     continue
                 self._wanted.set()
-                found = batches.pending(lake.conn)
+                found = lake.consumer.pending()
                 others = [one for one in found if one.table_id not in self._doing]
                 for one in others:
                     if len(self._doing) < ingest.slots and is_due(one, ingest) and not self._lost.is_set():
@@ -167,7 +169,7 @@ class Coordinator:
             self._lost.clear()
         if any(one.held for one in found if one.table_id not in self._doing) and now - self._freed > LOOK:
             self._freed = now
-            free_the_dead(lake.conn)
+            free_batches_of_the_dead(lake.consumer)
         if now - self._measured > MEASURE:
             self._measured = now
             _measure(lake, found)
@@ -244,12 +246,7 @@ def _measure(lake: Lake, found: Sequence[Pending]) -> None:
 
 def _tidy(lake: Lake) -> None:
     """Requests that are passed go, and old parts of the ledger; any coordinator may do it."""
-    most = 20_000
-    while batches.remove_passed(lake.conn, most) >= most:
-        pass
-    batches.forget(lake.conn, lake.settings.ingest.ledger)
-    with lake.conn.transaction():
-        batches.raise_watermark(lake.conn)
+    lake.consumer.tidy(lake.settings.ingest.ledger)
     with suppress(LakemillError):
-        if gone := batches.requeue_expired(lake.conn):
+        if gone := lake.consumer.requeue_expired():
             log().warning("their coordinator was silent for too long: others go on with these tables", tables=gone)

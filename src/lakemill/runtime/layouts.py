@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from lakemill.core.batch import Batch, Claim
 from lakemill.core.meant import SAME, Meant, doubtful, meant
 from lakemill.core.records import columns_version
 from lakemill.core.scan import TableAt
 from lakemill.errors import UnknownColumn
 from lakemill.spark import bus
-from lakemill.store import batches
-from lakemill.store.batches import Batch, Claim
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -38,8 +37,8 @@ def layout_of(lake: Lake, table: TableAt, held: Claim, batch: Batch) -> bus.Layo
     renamed: dict[str, int] = {}
     foreign: tuple[str, ...] = ()
     if checked or not {name.lower() for name in held.key} <= names.keys():
-        with lake.catalog():
-            older = batches.old_names(lake.conn, table.id)
+        with lake.catalog() as catalog:
+            older = catalog.old_names(table.id)
         renamed = {name: column_id for name, column_id in older.items() if name not in names.values()}
         of_id = {column.id: column.name for column in table.columns}
         names = {name.lower(): of_id[column_id] for name, column_id in renamed.items()} | names
@@ -58,11 +57,11 @@ def layout_of(lake: Lake, table: TableAt, held: Claim, batch: Batch) -> bus.Layo
 def _meanings(lake: Lake, table: TableAt, versions: frozenset[str]) -> Mapping[str, Meant]:
     """By version of the columns what names meant then; empty where every name means what it did."""
     with lake.catalog() as catalog:
-        reused = batches.reused_names(lake.conn, table.id)
+        reused = catalog.reused_names(table.id)
         if not reused:
             return {}
         found = {columns_version(table.columns): SAME}
-        for at in batches.column_changes(lake.conn, table.id):
+        for at in catalog.column_changes(table.id):
             if versions <= found.keys():
                 break
             columns = catalog.columns(table.id, at)
@@ -74,5 +73,5 @@ def _only(lake: Lake, held: Claim, batch: Batch, by_version: Mapping[str, Meant]
     """What all requests of the batch mean; else the first of them alone make a batch."""
     if len(set(by_version.values())) == 1:
         return next(iter(by_version.values()))
-    meanings = [by_version[version] for version in batches.versions(lake.conn, held.table_id, held.cursor, batch.upto)]
+    meanings = [by_version[version] for version in lake.consumer.versions(held, batch)]
     raise MixedColumnsError(len(list(takewhile(lambda one: one == meanings[0], meanings))))

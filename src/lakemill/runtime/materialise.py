@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from lakemill.core.batch import Batch, Claim, Letter, Limits, Part
 from lakemill.core.commit import Check, Intent, Purpose, Update
 from lakemill.core.names import QualifiedName
 from lakemill.core.scan import TableAt
@@ -37,8 +38,7 @@ from lakemill.runtime.overtime import give_back, watched
 from lakemill.runtime.sifting import LETTERS, Sifting, TooManyLettersError
 from lakemill.spark import bus
 from lakemill.spark.profiles import profiled, size_conf
-from lakemill.store import batches, db
-from lakemill.store.batches import Batch, Claim, Letter, Limits, Part
+from lakemill.store import db
 from lakemill.telemetry import metrics
 from lakemill.telemetry.log import failed, log
 
@@ -80,7 +80,7 @@ def materialise(
     given back, and its jobs are stopped by ``cancel``. Without Spark, or without PostgreSQL, nobody here can go on:
     that is raised.
     """
-    held = batches.claim(lake.conn, table_id, holder(), lake.settings.ingest.claim_expiry)
+    held = lake.consumer.claim(table_id, holder(), lake.settings.ingest.claim_expiry)
     if held is None:
         return None
     started = time.monotonic()
@@ -92,7 +92,7 @@ def materialise(
                 metrics.count_fenced()
                 metrics.count_error(error.code)
                 failed("ingest", error, table_id=table_id)
-                batches.release(lake.conn, held)  # should it be ours after all, and only the key another
+                lake.consumer.release(held)  # should it be ours after all, and only the key another
             return None
         except db.LOST as error:
             failed("ingest", db.unavailable(error), table_id=table_id)
@@ -101,15 +101,15 @@ def materialise(
             if watch.late.is_set():
                 return None  # it was given back, and its jobs were stopped: that is what it says
             if stopping():
-                batches.release(lake.conn, held)
+                lake.consumer.release(held)
                 return None
             told = meaning(error)  # a JVM that is gone has several ways of saying so
-            give_back(lake.conn, lake.settings, held, error if isinstance(told, InternalError) else told, "failed")
+            give_back(lake.consumer, lake.settings, held, error if isinstance(told, InternalError) else told, "failed")
             if isinstance(told, EngineLost | EngineUnreachable):
                 raise told from (None if told is error else error)
             return None
     if passed is None:
-        batches.release(lake.conn, held)
+        lake.consumer.release(held)
     else:
         _tell(passed)
     return passed
@@ -119,7 +119,7 @@ def warm(lake: Lake) -> None:
     """Let Spark do once, for nothing, what takes seconds the first time."""
     layout = bus.Layout((Column(1, "k", "int32"),))
     with profiled(lake.spark, size_conf(0)):
-        found = bus.judged(bus.requests(lake.spark, lake.dsn, -1, (Part(0, 0, 0, 0),)), layout)
+        found = bus.judged(bus.requests(lake.spark, lake.consumer, -1, (Part(0, 0, 0, 0),)), layout)
         bus.refusal(bus.sound(found, layout), layout, 0, 0, 0, 0)
 
 
@@ -143,7 +143,7 @@ def _fitting(lake: Lake, held: Claim, started: float) -> Passed | None:
 
 
 def _next(lake: Lake, held: Claim, limits: Limits, started: float) -> Passed | None:
-    batch = batches.read(lake.conn, held, limits)
+    batch = lake.consumer.read(held, limits)
     if batch is None:
         return None
     for attempt in range(write.ATTEMPTS):
@@ -184,7 +184,7 @@ def _once(lake: Lake, held: Claim, batch: Batch) -> _Done:
     found = _table(lake, held.table_id)
     if found is None:
         reason = "the table was dropped or replaced after the request was accepted"
-        batches.bury(lake.conn, held, batch, TableGone.code, reason)
+        lake.consumer.bury(held, batch, TableGone.code, reason)
         return _Done(f"table {held.table_id}", None, (0, 0, 0), batch.records)
     table = lake.table(str(QualifiedName(found.schema, found.name)))
     with write.writing(table, changes=bool(held.key)) as attempt:
@@ -219,23 +219,22 @@ def _publish(
     if not updates:
         with suppress(LakemillError, OSError):  # files without a row
             attempt.storage.remove(attempt.staged)
-        with lake.conn.transaction():
-            batches.require(lake.conn, held)
-            batches.ack(lake.conn, held, batch, None, 0, letters)
+        lake.consumer.pass_by(held, batch, letters)
         return _Done(name, None, changed, len(letters))
+    consumer = lake.consumer
     purpose = Purpose.CHANGE if held.key else Purpose.APPEND
     needed = attempt.requirements(purpose, attempt.state.snapshot.id)
     intent = Intent(
         uuid.uuid4(),
         tuple(updates),
-        (*needed, Check("claim and cursor", lambda cursor, _: batches.require(cursor, held))),
+        (*needed, Check("claim and cursor", lambda cursor, _: consumer.require(cursor, held))),
         author="lakemill",
         message=f"ingest into {name}",
         extra={"tokens": [batch.first, batch.upto]},
     )
     attempt.publishing = True
     published = lake.publisher.publish(
-        intent, lambda cursor, snapshot_id: batches.ack(cursor, held, batch, snapshot_id, rows, letters)
+        intent, lambda cursor, snapshot_id: consumer.ack(cursor, held, batch, snapshot_id, rows, letters)
     )
     return _Done(name, published.snapshot_id, changed, len(letters))
 

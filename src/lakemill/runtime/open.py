@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakemill.core.batch import Consumer
 from lakemill.core.names import parse_name
 from lakemill.core.scan import ReadPlan, Snapshot, TableAt
 from lakemill.errors import BadStatement, DeltaInconsistent
@@ -37,6 +38,7 @@ from lakemill.settings import Settings
 from lakemill.spark import session
 from lakemill.spark.inputs import delta_frame, matching, observed_weights, scan_frame
 from lakemill.store import db
+from lakemill.store.consumer import PostgresConsumer
 from lakemill.store.embedded import store_dsn
 from lakemill.store.migrate import migrate
 from lakemill.telemetry import lineage, tracing
@@ -138,6 +140,11 @@ class Lake:
     def spark(self) -> SparkSession:
         """The process's Spark session, started when first asked for."""
         return session.start(self.settings)
+
+    @property
+    def consumer(self) -> Consumer:
+        """What was accepted and waits, by this lake's connection."""
+        return PostgresConsumer(self.conn, self.dsn)
 
     @property
     def front(self) -> Lakefront:

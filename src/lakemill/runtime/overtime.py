@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from lakemill.core.batch import Claim, Consumer
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import Backoff
 from lakemill.errors import BatchTimedOut, LakemillError
 from lakemill.settings import Settings
-from lakemill.store import batches, db
-from lakemill.store.batches import Claim
+from lakemill.store import db
+from lakemill.store.consumer import consuming
 from lakemill.telemetry import metrics
 from lakemill.telemetry.failures import failed
 
@@ -45,13 +46,13 @@ class Watch:
         while (left := end - time.monotonic()) > 0:
             if self.done.wait(min(beat, left)):
                 return
-            with suppress(LakemillError, *db.LOST), db.connect(self.dsn) as conn:
-                batches.extend(conn, self.held, ingest.claim_expiry)  # one that is lost, the publish finds out
+            with suppress(LakemillError, *db.LOST), consuming(self.dsn) as consumer:
+                consumer.extend(self.held, ingest.claim_expiry)  # one that is lost, the publish finds out
         self._stop(BatchTimedOut(f"it took longer than {limit:g} s"))
 
     def _stop(self, error: LakemillError) -> None:
-        with suppress(LakemillError, *db.LOST), db.connect(self.dsn) as conn:
-            if not give_back(conn, self.settings, self.held, error, "timed_out"):
+        with suppress(LakemillError, *db.LOST), consuming(self.dsn) as consumer:
+            if not give_back(consumer, self.settings, self.held, error, "timed_out"):
                 return  # it is passed already, or somebody else's
         self.late.set()  # without PostgreSQL, too: then the claim runs out by itself
         until = time.monotonic() + GRACE
@@ -71,12 +72,12 @@ def watched(settings: Settings, dsn: str, held: Claim, cancel: Callable[[], None
         watch.done.set()
 
 
-def give_back(conn: db.Connection, settings: Settings, held: Claim, error: Exception, status: str) -> bool:
+def give_back(consumer: Consumer, settings: Settings, held: Claim, error: Exception, status: str) -> bool:
     """It was tried in vain: others may try it, after a pause. False where the claim was lost meanwhile."""
     service = settings.service
     backoff = Backoff(service.retry_base, service.retry_factor, service.retry_cap)
     pause = backoff.delay(held.attempts + 1, QualifiedName("ingest", str(held.table_id)))
-    if batches.nack(conn, held, str(error), pause) is None:
+    if consumer.nack(held, str(error), pause) is None:
         return False
     failed("ingest", error, table_id=held.table_id, attempt=held.attempts + 1)
     metrics.count_batch(status)

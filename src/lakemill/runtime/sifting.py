@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from lakemill.core.batch import Batch, Claim, Letter
 from lakemill.core.commit import AddFiles, Update
 from lakemill.core.names import QualifiedName
 from lakemill.core.prune import within
@@ -26,8 +27,6 @@ from lakemill.spark import bus
 from lakemill.spark.changes import DELETE, GONE, INSERT, OPERATION, UPDATE, counted, keyed_diff, told_diff
 from lakemill.spark.observed import Observed
 from lakemill.spark.positions import FILE_ID, POSITION
-from lakemill.store import batches
-from lakemill.store.batches import Batch, Claim, Letter
 from lakemill.telemetry.log import log
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class Sifting:
 
     def _sifted(self, stage: Stage) -> tuple[list[Update], list[Letter]]:
         """What the sound records become, and letters for the others."""
-        frame = bus.requests(self.lake.spark, self.lake.dsn, self.held.table_id, self.batch.parts)
+        frame = bus.requests(self.lake.spark, self.lake.consumer, self.held.table_id, self.batch.parts)
         counts = Observed()
         good = bus.sound(bus.judged(frame, self.layout, counts.of), self.layout)
         refusals: Sequence[Letter] = ()
@@ -150,7 +149,7 @@ class Sifting:
             if self.held.attempts + 1 < self.lake.settings.ingest.attempts:
                 raise
             log().warning(f"looking for the records that can't be written: {error.message}")
-            requests = batches.tokens(self.lake.conn, self.held.table_id, self.held.cursor, self.batch.upto)
+            requests = self.lake.consumer.tokens(self.held, self.batch)
             refusals = refused(requests, lambda piece: bus.refusal(good, self.layout, *astuple(piece)))
             counts = Observed()
             good = bus.sound(bus.judged(frame, self.layout, counts.of), self.layout)
@@ -166,5 +165,5 @@ class Sifting:
         if counts["faults"]:
             found = bus.faults(bus.judged(frame, self.layout))
             letters += [Letter(token, at, code, reason, place) for token, at, code, place, reason in found]
-        bodies = batches.records(self.lake.conn, ((letter.token, letter.position) for letter in letters))
+        bodies = self.lake.consumer.records((letter.token, letter.position) for letter in letters)
         return [replace(letter, body=bodies[letter.token, letter.position]) for letter in letters]

@@ -1,9 +1,9 @@
 """Requests in the bus → typed rows of a table, strictly: every record becomes a row or has a fault that is named.
 
-The first half of a batch. Executors read the requests from PostgreSQL themselves (``store/batches.reader``) and take
-them apart: lines, JSON with every leaf as text, then casts to the table's types that change no value. What does not fit
-is a *fault* (code, place, reason) beside the record, never a NULL and never a rounded number. No record passes through
-the driver. ``spark/changes`` compares with the table, ``spark/outputs`` writes.
+The first half of a batch. Executors read the requests themselves (``core/batch.Consumer.reader``) and take them apart:
+lines, JSON with every leaf as text, then casts to the table's types that change no value. What does not fit is a
+*fault* (code, place, reason) beside the record, never a NULL and never a rounded number. No record passes through the
+driver. ``spark/changes`` compares with the table, ``spark/outputs`` writes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as t
 
+from lakemill.core.batch import Consumer, Part
 from lakemill.core.schema import Column, blob_bytes, quote_spark, shown_type
 from lakemill.errors import LakemillError, UnknownColumn, WrongType
 from lakemill.spark import types
@@ -25,7 +26,6 @@ from lakemill.spark.changes import GONE
 from lakemill.spark.columns import show
 from lakemill.spark.outputs import explained_write
 from lakemill.spark.texts import fits
-from lakemill.store.batches import Part, reader
 
 TOKEN, AT, FAULT = "__lakemill_token", "__lakemill_at", "__lakemill_fault"
 BAD_RECORD, NO_VALUE = "BAD_RECORD", "NO_VALUE"
@@ -91,10 +91,10 @@ def _work(spark: SparkSession, layout: Layout) -> _Work:
     return known[layout]
 
 
-def requests(spark: SparkSession, dsn: str, table_id: int, parts: Sequence[Part]) -> DataFrame:
+def requests(spark: SparkSession, consumer: Consumer, table_id: int, parts: Sequence[Part]) -> DataFrame:
     """Token and body of each request; one task reads one part."""
     numbers = spark.range(0, len(parts), 1, len(parts))
-    return numbers.mapInArrow(reader(dsn, table_id, parts), "token bigint, body string")
+    return numbers.mapInArrow(consumer.reader(table_id, parts), "token bigint, body string")
 
 
 def judged(frame: DataFrame, layout: Layout, counts: Observation | None = None) -> DataFrame:

@@ -1,7 +1,7 @@
 """Which lake tables take requests and what they accept; and the dead letters that some requests left.
 
 Made and changed by ``runtime/ingest_tables``, read with every new version of a table's columns, and by those who list.
-The rows of the requests themselves are the bus's (``store/bus``, ``store/batches``).
+The rows of the requests themselves are the bus's (``store/bus``, ``store/consumer``).
 """
 
 from __future__ import annotations

@@ -80,6 +80,24 @@ ORDER BY column_order;
 SELECT column_id, array_agg(DISTINCT lower(column_type)) FROM ducklake_column WHERE table_id = %(table)s
 GROUP BY column_id HAVING count(DISTINCT lower(column_type)) > 1;
 
+-- name: old_names
+-- names that live columns of a table had before
+SELECT DISTINCT o.column_name, o.column_id FROM ducklake_column o JOIN ducklake_column n USING (table_id, column_id)
+WHERE table_id = %(table)s AND n.end_snapshot IS NULL AND n.parent_column IS NULL AND o.end_snapshot IS NOT NULL
+  AND o.column_name <> n.column_name;
+
+-- name: reused_names
+-- names that more than one column of a table has had in the same place, and those columns
+SELECT coalesce(parent_column, 0), lower(column_name), array_agg(DISTINCT column_id) FROM ducklake_column
+WHERE table_id = %(table)s GROUP BY 1, 2 HAVING count(DISTINCT column_id) > 1;
+
+-- name: column_changes
+-- the snapshots that changed a table's columns
+SELECT at FROM (
+  SELECT begin_snapshot AS at FROM ducklake_column WHERE table_id = %(table)s
+  UNION SELECT end_snapshot FROM ducklake_column WHERE table_id = %(table)s AND end_snapshot IS NOT NULL) c
+ORDER BY at DESC;
+
 -- name: files_at
 -- the data files of a table at a snapshot, but for those that its predicate excludes
 SELECT d.data_file_id, d.path, d.path_is_relative, d.begin_snapshot, d.end_snapshot, d.partial_max, d.record_count,
