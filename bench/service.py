@@ -241,7 +241,9 @@ def main() -> None:
     parser.add_argument("--parts", default="ticks,slots,stream,soak")
     parser.add_argument("--tables", default="100,1000,10000", help="how many tables a tick looks at")
     parser.add_argument("--seconds", type=float, default=60, help="how long slots and stream are watched")
-    parser.add_argument("--keys", type=int, default=0, help="only one refresh of so many keys, on 1 and 2 executors")
+    parser.add_argument(
+        "--keys", type=int, default=0, help="only one refresh of so many keys, on 2 executors; a tenth on 1 and 2"
+    )
     parser.add_argument("--memory", default="1g", help="of an executor, for --keys")
     parser.add_argument("--out", type=Path, default=Path("bench/results/service.json"))
     given = parser.parse_args()

@@ -34,6 +34,7 @@ from lakemill.errors import (
     QueryTimedOut,
     Retry,
     UnavailableError,
+    WrongType,
     of_code,
 )
 
@@ -98,7 +99,13 @@ class Result:
         return found
 
     def rows(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.arrow().to_pylist()
+        try:
+            found: list[dict[str, Any]] = self.arrow().to_pylist()
+        except OverflowError as error:
+            raise WrongType(
+                "the answer has a date or a time before year 1 or after 9999, which Python's can't hold",
+                remedy="take it by arrow(), or cast the column to VARCHAR in the query",
+            ) from error
         return found
 
 

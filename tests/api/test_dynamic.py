@@ -62,6 +62,12 @@ def test_a_life_in_a_process_that_has_spark(serving: Api) -> None:
     assert [table["kind"] for table in point["tables"]] == ["base", "dynamic"]
     assert len(serving.get("/v1/pins", key).json()) == len({table["snapshot"] for table in point["tables"]})
     assert len(serving.get(f"{D}/counts/history", key).json()) == 2
+    with lakemill.open(serving.lake.settings) as lake:
+        (kept,) = lake.points()  # as a scheduler keeps it
+    (seen,) = serving.get("/v1/points", key).json()
+    assert (seen["data_snapshot"], seen["clock_time"]) == (kept.b, None)
+    assert seen["tables"] == [{"table": "main.counts", "kind": "dynamic", "snapshot": kept.tables[0][1]}]
+    assert serving.get("/v1/points", serving.key(Role.QUERY_READER, tables=("other.*",))).json() == []
     assert serving.ask("DELETE", f"{D}/counts", key).json() == {"dropped": ["main.counts"]}
 
 

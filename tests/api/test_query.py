@@ -23,7 +23,7 @@ from lakemill.api.app import make
 from lakemill.api.desk import Desk
 from lakemill.api.probes import serve_in_thread
 from lakemill.core.rights import Role
-from lakemill.errors import QueryTimedOut
+from lakemill.errors import QueryTimedOut, WrongType
 from lakemill.store import audit
 from lakemill.telemetry import metrics
 from lakemill.telemetry.declared import QUERY_ENDS
@@ -391,20 +391,36 @@ def test_a_token_that_does_not_come_is_told_with_the_watermark(api: Api, key: st
     assert told["watermark"] != unseen
 
 
-def test_who_administers_the_lake_sees_and_cancels_every_query(api: Api, key: str, urls: tuple[str, str]) -> None:
-    """Without the right to query; of a tenant, one sees one's own."""
+def test_dates_beyond_pythons_are_told_of(api: Api, key: str, urls: tuple[str, str]) -> None:
+    with lakemill.Client(urls[0], key) as client:
+        far = client.query("SELECT DATE '12000-01-01' AS d")
+        with pytest.raises(WrongType, match="VARCHAR"):
+            far.rows()
+        assert far.arrow().num_rows == 1
+        assert client.query("SELECT (DATE '12000-01-01')::VARCHAR AS d").rows() == [{"d": "12000-01-01"}]
+
+
+@pytest.mark.parametrize("of", [None, "acme"])
+def test_who_administers_sees_and_cancels_every_query_of_the_lake_or_of_a_tenant(
+    api: Api, urls: tuple[str, str], of: str | None
+) -> None:
+    """Without the right to query, and whichever process is asked; not those of others, nor with a table scope."""
     id_, answers = uuid4(), []
-    words = {"sql": SLOW, "id": str(id_)}
+    words, key = {"sql": SLOW, "id": str(id_)}, api.key(Role.QUERY_READER, of=of)
 
     def ask() -> None:
         answers.append(httpx.post(f"{urls[0]}/v1/query", json=words, headers={"x-api-key": key}, timeout=60))
 
     asking = threading.Thread(target=ask)
     asking.start()
-    ops, of_acme = api.key(Role.OPS_ADMIN), api.key(Role.OPS_ADMIN, of="acme")
+    ops, other = api.key(Role.OPS_ADMIN, of=of), api.key(Role.OPS_ADMIN, of="globex")
     until(lambda: [one for one in running(urls[0], ops) if one["id"] == str(id_)])
-    assert running(urls[0], of_acme) == []
-    assert httpx.delete(f"{urls[0]}/v1/queries/{id_}", headers={"x-api-key": of_acme}).status_code == 404
+    for stranger in (other, api.key(Role.OPS_ADMIN, tables=("acme.*",), of=of)):
+        assert running(urls[0], stranger) == []
+        assert httpx.delete(f"{urls[0]}/v1/queries/{id_}", headers={"x-api-key": stranger}).status_code == 404
+        httpx.delete(f"{urls[1]}/v1/queries/{id_}", headers={"x-api-key": stranger})  # and tells the other
+    time.sleep(0.5)
+    assert running(urls[0], ops), "it runs on"
     assert httpx.delete(f"{urls[1]}/v1/queries/{id_}", headers={"x-api-key": ops}).status_code == 202
     asking.join(20)
     problem(answers[0], 499, "QUERY_CANCELLED")

@@ -23,7 +23,7 @@ from lakemill.api.authentication import Granted
 from lakemill.api.desk import Desk
 from lakemill.core.names import QualifiedName
 from lakemill.core.quota import Resource
-from lakemill.core.rights import Action, Identity, require, sees
+from lakemill.core.rights import Action, Identity, Reach, holder_of, reach_of, require, sees
 from lakemill.errors import UserError
 from lakemill.runtime.meaning import meaning
 from lakemill.runtime.open import Lake
@@ -43,7 +43,12 @@ class Caller:
     @property
     def holder(self) -> str:
         """What its pins are held by."""
-        return f"api:{self.identity.tenant or '*'}/{self.identity.name}"
+        return holder_of(self.identity)
+
+    @property
+    def reach(self) -> Reach:
+        """Whose queries and pins it may end."""
+        return reach_of(self.identity)
 
     def require(self, action: Action, *tables: QualifiedName) -> None:
         """Refuse what it may not do, and tables that it does not see."""

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from lakemill.api.caller import Caller, Who
 from lakemill.api.models import Sent, SnapshotId, without_nul
 from lakemill.api.problems import documented
-from lakemill.core.rights import Action, Role
+from lakemill.core.rights import Action
 from lakemill.errors import BadArgument, UnknownPin
 from lakemill.runtime.open import Lake
 from lakemill.store import pins
@@ -95,5 +95,4 @@ def allowed(caller: Caller, seconds: int) -> timedelta:
 
 
 def _seen(caller: Caller, lake: Lake) -> list[pins.Pin]:
-    every = Role.OPS_ADMIN in caller.identity.roles and not caller.identity.bounded
-    return [pin for pin in pins.needed_snapshots(lake.conn).pins if every or pin.holder == caller.holder]
+    return [pin for pin in pins.needed_snapshots(lake.conn).pins if caller.reach.covers(pin.holder)]

@@ -10,7 +10,9 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 
+from lakemill.core.rights import ANYBODYS, Reach
 from lakemill.errors import Busy, LakemillError, QueryCancelled, QueryRuns
 from lakemill.gateway.gate import Gateway
 from lakemill.settings import Settings
@@ -75,10 +77,10 @@ class Queries:
         """Why it is not to go on, for who has not come to the gateway yet."""
         return QueryCancelled("it was cancelled") if id_ in self._stopped else None
 
-    def cancel(self, conn: db.Connection, id_: str, who: str | None) -> None:
-        """Stop it, here or elsewhere, if this caller asked it (None: whoever did)."""
-        if not self.stop(id_, who):
-            work.tell(conn, work.CANCEL, json.dumps({"id": id_, "who": who}))
+    def cancel(self, conn: db.Connection, id_: str, reach: Reach) -> None:
+        """Stop it, here or elsewhere, if it is within this reach."""
+        if not self.stop(id_, reach):
+            work.tell(conn, work.CANCEL, json.dumps({"id": id_, "reach": asdict(reach)}))
 
     def close(self) -> None:
         self._closed.set()
@@ -86,10 +88,10 @@ class Queries:
             if self._gateway is not None:
                 self._gateway.close()
 
-    def stop(self, id_: str, who: str | None = None) -> bool:
+    def stop(self, id_: str, reach: Reach = ANYBODYS) -> bool:
         """The same, here alone; whether it runs here."""
         asked = self._asked.get(id_)
-        if asked is None or who not in (None, asked):
+        if asked is None or not reach.covers(asked):
             return False
         self._stopped.add(id_)
         threading.Thread(target=self._insist, args=(id_,), name="cancel", daemon=True).start()
@@ -108,7 +110,7 @@ class Queries:
                     while not self._closed.is_set():
                         for told in work.heard(conn, POLL):
                             word = json.loads(told)
-                            self.stop(word["id"], word["who"])
+                            self.stop(word["id"], Reach(**word["reach"]))
             except (LakemillError, *db.LOST) as error:
                 if not self._closed.wait(PAUSE):
                     failed("listening for cancels", db.unavailable(error))

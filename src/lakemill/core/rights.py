@@ -74,6 +74,34 @@ class Identity:
         return self.schemas is not None or bool(self.tables)
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Whose queries and pins one may see and end; neither given: anybody's."""
+
+    holder: str | None = None
+    tenant: str | None = None
+
+    def covers(self, holder: str) -> bool:
+        if self.holder is not None:
+            return holder == self.holder
+        return self.tenant is None or holder.startswith(f"api:{self.tenant}/")
+
+
+ANYBODYS = Reach()
+
+
+def holder_of(identity: Identity) -> str:
+    """What its queries and pins are held by."""
+    return f"api:{identity.tenant or '*'}/{identity.name}"
+
+
+def reach_of(identity: Identity) -> Reach:
+    """One's own; for who administers the lake or a tenant, without a table scope, all of it."""
+    if Role.OPS_ADMIN not in identity.roles or identity.tables:
+        return Reach(holder=holder_of(identity))
+    return Reach(tenant=identity.tenant)
+
+
 def may(identity: Identity, action: Action, table: QualifiedName | None = None) -> LakemillError | None:
     """None where it may; else the refusal, to be raised."""
     allowed = frozenset[Action]().union(*(GRANTS[role] for role in identity.roles))
