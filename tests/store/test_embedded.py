@@ -200,6 +200,13 @@ def test_a_lock_held_for_too_long_is_an_error(server: EmbeddedPostgres, monkeypa
         EmbeddedPostgres(server.data_dir).start()
 
 
+def test_a_server_that_runs_is_found_while_somebody_has_the_lock_and_sleeps(server: EmbeddedPostgres) -> None:
+    """A process that was paused in the middle of a start: all others would wait for it."""
+    dsn = server.start()
+    with server._lock():
+        assert EmbeddedPostgres(server.data_dir).start() == dsn
+
+
 def test_why_it_did_not_start_is_told(server: EmbeddedPostgres) -> None:
     server.start()
     server.stop()

@@ -85,6 +85,8 @@ class EmbeddedPostgres:
             self.data_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise Unwritable(f"the embedded PostgreSQL needs the folder {self.data_dir}: {error.strerror}") from error
+        if (dsn := self._answering()) is not None:
+            return dsn
         with self._lock():
             place = self._place(create=True)
             until = time.monotonic() + START_SECONDS
@@ -104,6 +106,15 @@ class EmbeddedPostgres:
                             f"the embedded PostgreSQL does not answer: {_last(str(error))}"
                         ) from error
                     time.sleep(0.1)
+
+    def _answering(self) -> str | None:
+        """The DSN of a server that runs as it should: nobody has to wait for who has the lock, and may be asleep."""
+        server = self.status()
+        if server.pid is None or self.tcp:  # a password is set under the lock
+            return None
+        with suppress(psycopg.OperationalError), psycopg.connect(_local(server), connect_timeout=10):
+            return _local(server)
+        return None
 
     def stop(self) -> bool:
         """Stop the server cleanly; False when it did not run."""
@@ -270,7 +281,7 @@ class EmbeddedPostgres:
 
     def _prepare(self, server: EmbeddedStatus) -> str:
         """Our database and, for TCP, the password; the DSN."""
-        local = conninfo.make_conninfo("", host=server.socket_dir, port=server.port, user=ROLE, dbname=DATABASE)
+        local = _local(server)
         admin = conninfo.make_conninfo(local, dbname="postgres")
         with psycopg.connect(admin, autocommit=True, connect_timeout=10) as connection:
             if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone() is None:
@@ -301,6 +312,10 @@ class EmbeddedPostgres:
                 out.write(make())
             fresh.rename(file)
         return file.read_text("utf-8").strip()
+
+
+def _local(server: EmbeddedStatus) -> str:
+    return conninfo.make_conninfo("", host=server.socket_dir, port=server.port, user=ROLE, dbname=DATABASE)
 
 
 def _flock(handle: int, how: int) -> bool:
