@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -77,7 +78,8 @@ def main(name: str, about: str | None, make: Callable[[Path, int], S], run: Call
     chaos = make(root, given.seed)
     try:
         run(chaos, given.kills)
-    except AssertionError as error:
+    except Exception as error:
+        traceback.print_exc()
         print(f"FAILED: seed {given.seed}, {dict(chaos.did)}, in {root}: {error}\n{chaos.logs()}")
         return 1
     shutil.rmtree(root, ignore_errors=True)

@@ -16,7 +16,8 @@ import socket
 import sys
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -187,6 +188,18 @@ class Chaos(Stage):
                         self.writes["failed"] += 1
                         break
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Beside the body."""
+        stop = Event()
+        writer = Thread(target=self.write, args=(stop,))
+        writer.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            writer.join()
+
     # ------------------------------------------------------------ all of it
     def run(self, kills: int) -> None:
         with lakemill.open(self.settings) as lake:
@@ -194,25 +207,16 @@ class Chaos(Stage):
             lake.sql("CREATE TABLE s AS SELECT i AS k, i * 2 AS w FROM range(7) t(i)")
             for name, (query, lag) in TABLES.items():
                 lake.create(f"CREATE DYNAMIC TABLE {name} TARGET_LAG = {lag} INITIALIZE = ON_SCHEDULE AS {query}")
-        stop = Event()
-        writer = Thread(target=self.write, args=(stop,))
         try:
             for name in ("scheduler", "w1", "w2"):
                 self.start(name)
             self.settle()  # loaded once, so that kills meet refreshes of every kind
-            writer.start()
-            for number in range(kills):
-                self.harm()
-                if (number + 1) % 10 == 0:
-                    print(
-                        f"{time.strftime('%H:%M:%S')} {number + 1} kills: {dict(self.did)}, {dict(self.writes)}",
-                        flush=True,
-                    )
-        finally:
-            stop.set()
-            if writer.is_alive():
-                writer.join()
-        try:
+            with self.writing():
+                for number in range(1, kills + 1):
+                    self.harm()
+                    if number % 10 == 0:
+                        told = f"{number} kills: {dict(self.did)}, {dict(self.writes)}"
+                        print(f"{time.strftime('%H:%M:%S')} {told}", flush=True)
             self.settle()
             self.judge()
         finally:
