@@ -123,9 +123,9 @@ def publish(bench: Bench) -> None:
                 f"COPY ({COLUMNS} FROM range(100) r(i)) TO '{file}' (FORMAT parquet, FIELD_IDS {{{ids}}})"
             )
     publisher: Publisher = bench.lake.publisher
-    queues: dict[str, Callable[[str], None]] = {
+    queues: dict[str, Callable[[str], object]] = {
         "ours": lambda file: _publish_one(bench.lake, publisher, target, file),
-        "theirs": lambda file: connection.execute(f"CALL ducklake_add_data_files('lake', 'theirs', '{file}')") and None,
+        "theirs": lambda file: connection.execute(f"CALL ducklake_add_data_files('lake', 'theirs', '{file}')"),
     }
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     for index in range(0, count, 10):  # ten of ours, ten of theirs, in turns

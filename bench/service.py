@@ -184,8 +184,8 @@ def soak(report: Report, seconds: float) -> None:
                 report.at_most(
                     f"soak, {kind} at {target.seconds} s", f"level {level}, 99 of 100", last, at_most, unit="s"
                 )
-            for name in names:
-                assert verify(lake, parse_name(name)).equal, name
+            for table in names:
+                assert verify(lake, parse_name(table)).equal, table
 
 
 def _three_levels(lake: Lake, width: int, target: timedelta) -> list[str]:

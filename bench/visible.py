@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 
+from bench.lakes import new_lake
 from bench.measure import Report
-from bench.service import new_lake
 from lakemill.core.records import columns_version
 from lakemill.runtime.coordinator import Coordinator
 from lakemill.runtime.open import Lake
-from lakemill.store import batches, db
+from lakemill.store import db, watermarks, work
 
 _LINE = (
     '{{"o":"{o}","p":{{"id":{id},"name":"customer {id}","amount":"12.34","sent":"2026-01-01T00:00:00.123456Z",'
@@ -43,7 +43,7 @@ def put(conn: db.Connection, table_id: int, version: str, records: int, start: i
     body = "\n".join(_LINE.format(o=operation, id=start + i) for i in range(records))
     values = {"table_id": table_id, "columns": version, "records": records, "bytes": len(body), "body": body}
     conn.execute(_PUT, values)
-    conn.execute("SELECT pg_notify(%s, '')", (batches.ACCEPTED,))
+    conn.execute("SELECT pg_notify(%s, '')", (work.ACCEPTED,))
 
 
 def make(lake: Lake, name: str, key: tuple[str, ...] = ()) -> tuple[int, str]:
@@ -96,7 +96,7 @@ def backlog(lake: Lake, name: str, requests: int, records: int) -> float:
 
 
 def drained(lake: Lake, table_id: int) -> None:
-    while batches.not_passed(lake.conn, batches.watermark(lake.conn)[1], [table_id]):
+    while lake.consumer.not_passed(watermarks.head(lake.conn).token, [table_id]):
         time.sleep(0.02)
 
 

@@ -264,3 +264,16 @@ def test_the_letters_of_others_don_t_fill_a_tenants_page(api: Api, acme: str, wh
     finally:
         for name in ("acme.mail", "globex.mail"):
             assert api.ask("DELETE", f"/v1/tables/{name}?force=true", whole).status_code == 204
+
+
+def test_who_administers_a_tenant_sees_and_takes_out_its_pins_alone(api: Api) -> None:
+    reader, admin = api.key(Role.QUERY_READER, of="acme"), api.key(Role.OPS_ADMIN, of="acme")
+    made = api.post("/v1/pins", reader, json={"seconds": 60})
+    assert made.status_code == 201, made.text
+    others = api.post("/v1/pins", api.key(Role.QUERY_READER), json={"seconds": 60}).json()["id"]
+    id_ = made.json()["id"]
+    assert [pin["id"] for pin in api.get("/v1/pins", admin).json()] == [id_]
+    problem(api.ask("DELETE", f"/v1/pins/{others}", admin), 404, "UNKNOWN_PIN")
+    problem(api.ask("DELETE", f"/v1/pins/{id_}", api.key(Role.OPS_ADMIN, of="globex")), 404, "UNKNOWN_PIN")
+    assert api.ask("DELETE", f"/v1/pins/{id_}", admin).status_code == 204
+    assert api.get("/v1/pins", reader).json() == []

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 import pytest
 
 from lakemill.core.batch import Consumer
@@ -24,11 +25,15 @@ PLAIN, OTHER, KEYED = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Both ends of a bus, and the lake's transaction by which batches become visible."""
+    """Both ends of a bus; and the lake, which keeps what was passed whichever bus it came by."""
 
     bus: Bus
     consumer: Consumer
+    another: Callable[[], AbstractContextManager[Consumer]]
+    """As another process has it."""
+    lake: db.Connection
     transaction: Callable[[], AbstractContextManager[Any]]
+    """By which batches become visible."""
 
     def send(self, table_id: int, *requests: Sequence[str], columns: str = "v1") -> list[int]:
         """Requests of these lines, at once; their tokens."""
@@ -43,16 +48,21 @@ class Line:
 
 
 @contextmanager
-def postgres_line(dsn: str) -> Iterator[Line]:
+def postgres_line(dsn: str, kind: type[PostgresConsumer] = PostgresConsumer) -> Iterator[Line]:
     bus = PostgresBus(lambda: db.connect(dsn))
-    with db.connect(dsn) as conn, db.connect(dsn) as publishing:
 
-        @contextmanager
-        def transaction() -> Iterator[Any]:
-            with publishing.transaction():
-                yield publishing
+    @contextmanager
+    def consumer() -> Iterator[Consumer]:
+        with db.connect(dsn) as conn:
+            yield kind(conn, dsn)
 
-        yield Line(bus, PostgresConsumer(conn, dsn), transaction)
+    @contextmanager
+    def transaction() -> Iterator[Any]:
+        with db.connect(dsn) as publishing, publishing.transaction():
+            yield psycopg.ClientCursor(publishing)  # as a publish has it
+
+    with consumer() as own, db.connect(dsn) as lake:
+        yield Line(bus, own, consumer, lake, transaction)
     bus.close()
 
 
@@ -67,14 +77,21 @@ def catalog(postgres: str) -> Iterator[str]:
         yield dsn
 
 
-@pytest.fixture(params=BUSES)
-def line(request: pytest.FixtureRequest, catalog: str) -> Iterator[Line]:
+@pytest.fixture
+def tables(catalog: str) -> Iterator[str]:
+    """The DSN, where tables take requests."""
     with db.connect(catalog) as conn:
         for table_id in (PLAIN, OTHER, KEYED):
             take(conn, table_id, ["k"] if table_id == KEYED else [])
         try:
-            with BUSES[request.param](catalog) as made:
-                yield made
+            yield catalog
         finally:
-            conn.execute("TRUNCATE lakemill.ingest_tables, lakemill.dead_letters, lakemill.batches CASCADE")
+            kept = ("ingest_tables", "dead_letters", "batches", "request_keys", "record_keys")
+            conn.execute(f"TRUNCATE {', '.join(f'lakemill.{table}' for table in kept)} CASCADE")
             conn.execute("UPDATE lakemill.bus_head SET token = 0, watermark = 0")
+
+
+@pytest.fixture(params=BUSES)
+def line(request: pytest.FixtureRequest, tables: str) -> Iterator[Line]:
+    with BUSES[request.param](tables) as made:
+        yield made

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from lakemill.core.batch import Batch, Claim, Letter, Limits
 from lakemill.core.bus import Accepted, Request
-from lakemill.errors import ClaimLost, DefinitionChanged, IdempotencyConflict, NoIngestTable
+from lakemill.core.records import Bad
+from lakemill.errors import BadArgument, ClaimLost, DefinitionChanged, IdempotencyConflict, NoIngestTable
+from lakemill.store import ingest, watermarks, work
 from tests.bus.conftest import KEYED, OTHER, PLAIN, Line
 
 LEASE = timedelta(minutes=1)
@@ -37,6 +43,12 @@ def ack(line: Line, held: Claim, batch: Batch, snapshot: int = 7, letters: tuple
 
 def watermark(line: Line) -> int:
     return line.bus.head().watermark
+
+
+def letters(line: Line) -> list[tuple[int, int, str, str]]:
+    """Token, position, code and body of each, the oldest first."""
+    found = ingest.letters(line.lake)
+    return sorted((one.token, one.position, one.code, one.body) for one in found)
 
 
 # ---------------------------------------------------------------- publishing
@@ -83,19 +95,143 @@ def test_who_is_refused_harms_nobody(line: Line) -> None:
     assert line.bus.head().token == 1
 
 
+def test_a_record_that_was_refused_is_a_letter_and_its_replay_takes_it(line: Line) -> None:
+    bad = Bad(0, b'{"k":1', "records[0]", "no JSON")
+    (told,) = line.bus.publish([Request(PLAIN, "v1", [], [], letters=[bad])])
+    assert told == Accepted(1, 0, rejected=1)
+    assert letters(line) == [(1, 0, "BAD_RECORDS", '{"k":1')]
+    (letter,) = ingest.letters(line.lake)
+    replay = Request(PLAIN, "v1", [b"{}"], [0], replays=letter.id)
+    first, again = line.bus.publish([replay, replay])
+    assert first == Accepted(2, 1)
+    assert isinstance(again, BadArgument)
+    assert [(one.state, one.replayed) for one in ingest.letters(line.lake)] == [("replayed", 2)]
+
+
+def test_keys_are_forgotten_when_their_window_is_over(line: Line) -> None:
+    asked = Request(PLAIN, "v1", [b"{}"], [0], key="a", digest=b"d" * 32)
+    line.bus.publish([asked])
+    line.bus.forget()
+    assert line.bus.publish([asked]) == [Accepted(1, 1, repeated=True)]
+    ingest.change(line.lake, PLAIN, dedupe=NOW)
+    line.bus.forget()
+    assert line.bus.publish([asked]) == [Accepted(2, 1)]
+
+
+def test_who_waits_for_requests_and_for_batches_is_told(line: Line) -> None:
+    with work.listening(line.lake, work.ACCEPTED, work.PASSED):
+        line.send(PLAIN, ["a"])
+        assert work.wait(line.lake, 10)
+        held = claim(line)
+        ack(line, held, read(line, held))
+        assert work.heard(line.lake, 10) == (str(PLAIN),)
+
+
 # ---------------------------------------------------------------- claims
 def test_one_holder_at_a_time_and_a_growing_number(line: Line) -> None:
     first = claim(line, KEYED)
     assert (first.cursor, first.key, first.policy, first.attempts) == (0, ("k",), "reject", 0)
     assert line.consumer.claim(KEYED, "you", LEASE) is None
     assert line.consumer.held() == ((KEYED, "me"),)
-    line.consumer.extend(first, LEASE)
     line.consumer.release(first)
     second = claim(line, KEYED, "you")
     assert second.fence > first.fence
     line.consumer.take_away(KEYED, "you")
     assert claim(line, KEYED).fence > second.fence
     assert line.consumer.claim(99, "me", LEASE) is None, "it takes no requests"
+
+
+def test_of_many_who_want_it_one_gets_it(line: Line) -> None:
+    def want(name: int) -> Claim | None:
+        with line.another() as consumer:
+            ready.wait()
+            return consumer.claim(PLAIN, f"{name}", LEASE)
+
+    for _ in range(10):
+        ready = threading.Barrier(8)
+        with ThreadPoolExecutor(8) as threads:
+            got = [one for one in threads.map(want, range(8)) if one is not None]
+        assert len(got) == 1
+        line.consumer.release(got[0])
+
+
+def test_a_claim_lives_for_its_lease_and_longer_when_it_is_extended(line: Line) -> None:
+    line.send(PLAIN, ["a"])
+    held = claim(line, lease=timedelta(seconds=20))
+    assert 10 < line.consumer.pending()[0].held <= 20
+    line.consumer.extend(held, LEASE)
+    assert 50 < line.consumer.pending()[0].held <= 60
+    assert line.consumer.requeue_expired() == ()
+
+
+def test_what_a_publish_requires_stays_so_until_it_ends(line: Line) -> None:
+    """Else another could begin the same batch between the check and the commit."""
+    line.send(PLAIN, ["a"])
+    held = claim(line)
+    batch = read(line, held)
+    taken = threading.Event()
+
+    def take() -> Claim | None:
+        with line.another() as other:
+            other.take_away(PLAIN, "me")
+            taken.set()
+            return other.claim(PLAIN, "you", LEASE)
+
+    with ThreadPoolExecutor(1) as threads:
+        with line.transaction() as transaction:
+            line.consumer.require(transaction, held)
+            waiting = threads.submit(take)
+            assert not taken.wait(0.5)
+            line.consumer.ack(transaction, held, batch, 7, 1)
+        after = waiting.result(10)
+    assert after is not None
+    assert (after.cursor, line.consumer.read(after, Limits())) == (batch.upto, None)
+
+
+def test_a_batch_under_a_key_that_is_no_longer_the_tables_is_not_passed(line: Line) -> None:
+    """It was claimed when nothing waited, the key was changed, and requests were accepted under the new one."""
+    held = claim(line, KEYED)
+    ingest.change(line.lake, KEYED, key=[])
+    (outcome,) = line.bus.publish([Request(KEYED, "v1", [b"{}"], [0])])
+    assert isinstance(outcome, Accepted)
+    with pytest.raises(ClaimLost):
+        ack(line, held, read(line, held))
+    line.consumer.release(held)
+    again = claim(line, KEYED)
+    assert again.key == ()
+    ack(line, again, read(line, again))
+
+
+LOST: dict[str, Callable[[Line, Claim], object]] = {
+    "given back": lambda line, held: line.consumer.nack(held, "no", NOW),
+    "released": lambda line, held: line.consumer.release(held),
+    "taken away": lambda line, held: line.consumer.take_away(PLAIN, held.holder),
+    "passed": lambda line, held: ack(line, held, read(line, held)),
+    "run out": lambda line, held: line.consumer.extend(held, NOW),
+    "another's": lambda line, held: (line.consumer.release(held), claim(line, holder="you")),
+}
+
+
+@pytest.mark.parametrize("how", LOST)
+def test_nothing_can_be_done_by_a_claim_that_is_lost(line: Line, how: str) -> None:
+    line.send(PLAIN, ["a"], ["b"])
+    held = claim(line)
+    batch = read(line, held, Limits(requests=1))
+    LOST[how](line, held)
+    before = [(one.attempts, one.requests, one.pause) for one in line.consumer.pending()]
+    passed = watermark(line)
+    assert line.consumer.nack(held, "late", timedelta(hours=1)) is None
+    for late in (
+        lambda: ack(line, held, batch),
+        lambda: line.consumer.pass_by(held, batch),
+        lambda: line.consumer.bury(held, batch, "TABLE_GONE", "dropped"),
+        lambda: line.consumer.extend(held, LEASE),
+    ):
+        with pytest.raises(ClaimLost):
+            late()
+    assert [(one.attempts, one.requests, one.pause) for one in line.consumer.pending()] == before
+    assert watermark(line) == passed
+    assert letters(line) == []
 
 
 def test_a_claim_that_ran_out_is_anybodys(line: Line) -> None:
@@ -117,18 +253,6 @@ def test_a_claim_that_ran_out_is_anybodys(line: Line) -> None:
     with pytest.raises(ClaimLost):  # whoever was paused, after another has come and gone
         ack(line, late, batch)
     assert line.consumer.nack(late, "late", NOW) is None
-
-
-def test_a_claim_is_needed_for_every_way_to_pass(line: Line) -> None:
-    line.send(PLAIN, ["a"])
-    late = claim(line, lease=NOW)
-    batch = read(line, late)
-    claim(line, holder="you")
-    with pytest.raises(ClaimLost):
-        line.consumer.pass_by(late, batch)
-    with pytest.raises(ClaimLost):
-        line.consumer.bury(late, batch, "TABLE_GONE", "dropped")
-    assert watermark(line) == 0
 
 
 # ---------------------------------------------------------------- reading
@@ -173,7 +297,8 @@ def test_executors_read_what_their_parts_hold(line: Line) -> None:
     line.send(PLAIN, ["c"])
     parts = read(line, claim(line), Limits(part=1)).parts
     numbers = pa.RecordBatch.from_pydict({"id": list(range(len(parts)))})
-    rows = [row for found in line.consumer.reader(PLAIN, parts)([numbers]) for row in found.to_pylist()]
+    reader = cloudpickle.loads(cloudpickle.dumps(line.consumer.reader(PLAIN, parts)))  # it travels
+    rows = [row for found in reader([numbers]) for row in found.to_pylist()]
     assert rows == [{"token": 1, "body": "a\nß"}, {"token": 2, "body": "b"}, {"token": 4, "body": "c"}]
 
 
@@ -184,6 +309,8 @@ def test_a_batch_is_passed_once(line: Line) -> None:
     batch = read(line, held)
     ack(line, held, batch, 7, (Letter(1, 1, "WRONG_TYPE", "no number", "k", "b"),))
     assert watermark(line) == 1
+    assert letters(line) == [(1, 1, "WRONG_TYPE", "b")]
+    assert watermarks.shown_by(line.lake, 1) == {PLAIN: 7}
     assert line.consumer.held() == ()
     with pytest.raises(ClaimLost):
         ack(line, held, batch)
@@ -210,9 +337,13 @@ def test_what_changes_nothing_is_passed_too(line: Line, way: str) -> None:
     batch = read(line, held)
     if way == "buried":
         line.consumer.bury(held, batch, "TABLE_GONE", "dropped")
+        dead = [(1, 0, "TABLE_GONE", "a"), (1, 1, "TABLE_GONE", "b"), (2, 0, "TABLE_GONE", "c")]
     else:
-        line.consumer.pass_by(held, batch)
+        line.consumer.pass_by(held, batch, [Letter(2, 0, "WRONG_TYPE", "why", "k", "c")])
+        dead = [(2, 0, "WRONG_TYPE", "c")]
+    assert letters(line) == dead
     assert watermark(line) == 2
+    assert watermarks.shown_by(line.lake, 2) == {}, "no snapshot has it"
     assert line.consumer.pending() == ()
 
 
@@ -241,18 +372,25 @@ def test_a_second_attempt_knows_of_the_first_and_success_forgets_them(line: Line
     assert claim(line).attempts == 0
 
 
-def test_tidying_takes_what_is_passed_and_raises_the_watermark(line: Line) -> None:
-    line.send(PLAIN, ["a"], ["b"])
-    held = claim(line)
-    ack(line, held, read(line, held, Limits(requests=1)))
+def test_tidying_takes_what_is_passed_and_what_is_old(line: Line) -> None:
+    line.send(PLAIN, ["a"], ["b"], ["c"])
+    for snapshot in (7, 8):
+        held = claim(line)
+        ack(line, held, read(line, held, Limits(requests=1)), snapshot)
+    line.consumer.tidy(timedelta(days=1))
+    assert line.consumer.records([(1, 0), (2, 0), (3, 0)]) == {(3, 0): "c"}
+    assert watermarks.shown_by(line.lake, 1) == {PLAIN: 7}
     line.consumer.tidy(NOW)
+    assert watermarks.shown_by(line.lake, 1) == {PLAIN: 8}, "later than it was, never earlier"
+    assert watermarks.shown_by(line.lake, 0) == {}
+    assert read(line, claim(line)).first == 3
+
+
+def test_tidying_raises_the_watermark_over_what_no_batch_will_have(line: Line) -> None:
+    line.bus.publish([Request(PLAIN, "v1", [], [], letters=[Bad(0, b"?", "records[0]", "no JSON")])])
+    assert (watermark(line), line.consumer.pending()) == (0, ())
+    line.consumer.tidy(LEASE)
     assert watermark(line) == 1
-    assert line.consumer.records([(1, 0), (2, 0)]) == {(2, 0): "b"}
-    held = claim(line)
-    assert read(line, held).first == 2
-    ack(line, held, read(line, held))
-    (token,) = line.send(OTHER, ["x"])
-    assert watermark(line) == token - 1
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -300,6 +438,13 @@ def test_random_orders_of_everything(line: Line, seed: int) -> None:
             assert passed[each] == sent[each][: len(passed[each])]
         waiting = [token for each in sent for token in sent[each] if token not in passed[each]]
         head = line.bus.head()
+        k = chance.randrange(head.token + 1)
+        assert line.consumer.not_passed(k) == tuple(
+            each for each in tables if any(token <= k for token in sent[each] if token not in passed[each])
+        )
+        for each in tables:
+            low = min((token for token in sent[each] if token not in passed[each]), default=head.token + 1)
+            assert line.consumer.table_watermark(each) == low - 1
         assert head.token == max((token for each in sent for token in sent[each]), default=0)
         assert head.watermark < min(waiting, default=head.token + 1)
     line.consumer.tidy(LEASE)

@@ -15,6 +15,7 @@ from lakemill.core.rights import (
     may,
     parse_patterns,
     parse_roles,
+    reach_of,
     require,
     require_own_tenant,
     sees,
@@ -132,3 +133,25 @@ def test_a_pattern_does_not_reach_into_a_schema_with_a_dot() -> None:
     assert sees(who, QualifiedName("other", "shared"))
     assert not sees(who, QualifiedName("acme.secret", "t"))
     assert not sees(who, QualifiedName("other", "x.shared"))
+
+
+OPS = frozenset({Role.OPS_ADMIN})
+HOLDERS = {"api:*/key:r", "api:*/key:o", "api:a/key:r", "api:a/key:o", "api:ab/key:r", "host:1:1"}
+
+
+@pytest.mark.parametrize(
+    ("who", "reached"),
+    [
+        (Identity("key:r", frozenset({R})), {"api:*/key:r"}),
+        (
+            Identity("key:o", OPS),
+            {"api:*/key:r", "api:*/key:o", "api:a/key:r", "api:a/key:o", "api:ab/key:r", "host:1:1"},
+        ),
+        (Identity("key:o", OPS, tables=("main.*",)), {"api:*/key:o"}),
+        (Identity("key:o", OPS, "a", frozenset({"a"})), {"api:a/key:r", "api:a/key:o"}),
+        (Identity("key:o", OPS, "a", frozenset({"a"}), ("a.x",)), {"api:a/key:o"}),
+        (Identity("key:r", frozenset({R}), "ab", frozenset({"a"})), {"api:ab/key:r"}),
+    ],
+)
+def test_whose_queries_and_pins_one_may_end(who: Identity, reached: set[str]) -> None:
+    assert {holder for holder in HOLDERS if reach_of(who).covers(holder)} == reached

@@ -99,7 +99,7 @@ def _scalar(type_: str, value: Any) -> Hashable:
     if type_ in ("float32", "float64"):
         if value != value or value == "NaN":
             return "NaN"
-        return float(value) if type_ == "float64" else struct.unpack("f", struct.pack("f", float(value)))[0]  # type: ignore[no-any-return]
+        return float(value) if type_ == "float64" else struct.unpack("f", struct.pack("f", float(value)))[0]
     if type_.startswith(("int", "uint")):
         return int(value)
     if type_.startswith("decimal"):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lakemill.store import db
+from lakemill.store import db, watermarks
 
 Record = tuple[str, Mapping[str, Any]]
 
@@ -42,3 +42,9 @@ def take(conn: db.Connection, table_id: int, key: Sequence[str] = (), policy: st
     conn.execute(
         "INSERT INTO lakemill.ingest_tables (table_id, key, policy) VALUES (%s, %s, %s)", (table_id, list(key), policy)
     )
+
+
+def marks(conn: db.Connection) -> tuple[int, int]:
+    """The watermark, and the last token."""
+    head = watermarks.head(conn)
+    return head.watermark, head.token

@@ -17,9 +17,9 @@ from lakemill.core.refresh import State
 from lakemill.errors import BadArgument, ConsistencyTimeout, TableSuspended, UnknownTable
 from lakemill.runtime import barrier
 from lakemill.runtime.barrier import Visibility
-from lakemill.store import definitions, versions, watermarks
+from lakemill.store import definitions, versions
 from tests.conftest import MakeLake
-from tests.ingest.requests import put, take
+from tests.ingest.requests import marks, put, take
 from tests.service.test_scheduler import Service
 
 SOON = timedelta(milliseconds=1)
@@ -82,10 +82,10 @@ def test_base_tables_show_a_token_when_nothing_below_it_waits(gate: Gate) -> Non
     snapshot = gate.pass_("r")
     assert gate.wait(third, "r") == snapshot
     assert gate.waits_for(third, "r", "s") == ("main.s",)
-    assert watermarks.watermark(gate.lake.conn)[0] == 1
+    assert marks(gate.lake.conn)[0] == 1
     snapshot = gate.pass_("s")
     assert gate.wait(third, "r", "s") == snapshot
-    assert watermarks.watermark(gate.lake.conn)[0] == 3
+    assert marks(gate.lake.conn)[0] == 3
 
 
 def test_what_was_never_given_out_and_what_is_not_there(gate: Gate) -> None:

@@ -17,11 +17,10 @@ from lakemill.core.names import parse_name
 from lakemill.runtime import barrier
 from lakemill.runtime.coordinator import LOOK, SETTLE, Coordinator, is_due, patience
 from lakemill.settings import IngestSettings
-from lakemill.store import watermarks
 from lakemill.telemetry import metrics
 from tests.conftest import MakeLake
 from tests.ingest.intake import Intake
-from tests.ingest.requests import record
+from tests.ingest.requests import marks, record
 
 INGEST = IngestSettings(interval=timedelta(seconds=0.5), batch_records=100, batch_bytes=1000, batch_requests=10)
 
@@ -92,7 +91,7 @@ def test_coordinators_share_tables_and_every_write_is_seen_by_its_token(make_lak
         for number in range(2):
             assert intake.stock(f"SELECT count(*), count(*) FILTER (k = -1) FROM t{number}") == [(6, 3)]
         assert intake.stock("SELECT k, v FROM t2 ORDER BY k") == [(-1, 2), (0, 2), (1, 2), (2, 2)]
-        assert watermarks.watermark(lake.conn) == (9, 9)
+        assert marks(lake.conn) == (9, 9)
         assert lake.consumer.pending() == ()
         assert b"lakemill_write_to_visible_seconds_count" in metrics.exposition()
 

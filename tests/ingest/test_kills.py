@@ -16,15 +16,14 @@ import lakemill
 from lakemill.core.names import parse_name
 from lakemill.core.receipts import write_token
 from lakemill.lake import publish
-from lakemill.runtime.claiming import free_batches_of_the_dead
+from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.ingest import Ingest
 from lakemill.runtime.materialise import materialise
-from lakemill.store import watermarks
 from tests.conftest import MakeLake
 from tests.ingest.by_hand import pass_by_hand
 from tests.ingest.child import ACCEPTING, request
 from tests.ingest.intake import Intake
-from tests.ingest.requests import record
+from tests.ingest.requests import marks, record
 
 STEPS = ("claimed", "read", "filed", *publish.STEPS)
 
@@ -66,12 +65,12 @@ def test_killed_at_each_step(killed: Intake, step: str) -> None:
     words = [sys.executable, "-m", "tests.ingest.child", str(killed.lake.settings.root), "by hand", step]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.split()) == (-signal.SIGKILL, [step]), done.stderr
-    free_batches_of_the_dead(killed.lake.consumer)
+    free_the_dead(killed.lake.conn, killed.lake.consumer)
     again = pass_by_hand(killed.lake, "t")
     assert (again is None) == (step == "committed")
     rows = killed.stock(f"SELECT k FROM t WHERE k >= {sent} ORDER BY k")
     assert rows == [(sent,), (sent + 1,), (sent + 2,)]
-    head = watermarks.watermark(killed.lake.conn)
+    head = marks(killed.lake.conn)
     assert head[0] == head[1]
     whole = killed.rows("SELECT count(*), sum(records) FROM lakemill.batches")
     assert whole == [(STEPS.index(step) + 1, 3 * (STEPS.index(step) + 1))]
@@ -98,7 +97,7 @@ def test_paused_past_its_claim_and_killed_before_its_commit(make_lake: MakeLake,
             assert _told(child) == "bookkept"
             assert child.wait(30) == -signal.SIGKILL
             assert intake.stock("FROM t ORDER BY k") == [(1, 1), (2, 2)]
-            free_batches_of_the_dead(lake.consumer)
+            free_the_dead(lake.conn, lake.consumer)
             passed = intake.make("t")
             assert (passed.updated, passed.deleted) == (1, 1)
             assert intake.stock("FROM t") == [(1, 3)]

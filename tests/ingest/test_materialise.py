@@ -17,9 +17,8 @@ from lakemill.runtime import materialise as module
 from lakemill.runtime import sifting
 from lakemill.runtime.materialise import materialise
 from lakemill.spark import bus
-from lakemill.store import watermarks
 from tests.ingest.intake import Intake
-from tests.ingest.requests import Record, put, record
+from tests.ingest.requests import Record, marks, put, record
 
 
 def ledger(intake: Intake) -> list[tuple[Any, ...]]:
@@ -37,14 +36,14 @@ def test_requests_become_one_snapshot_with_cursor_ledger_and_watermark(intake: I
     assert (passed.first, passed.upto, passed.requests, passed.inserted) == (1, 3, 2, 3)
     assert intake.stock("FROM t ORDER BY k") == [(1, "a"), (2, None), (3, "ß")]
     assert ledger(intake) == [(1, 3, passed.snapshot_id, 3, 0)]
-    assert watermarks.watermark(intake.lake.conn) == (1, 3)
-    assert watermarks.not_passed(intake.lake.conn, 3) == (other,)
-    assert watermarks.not_passed(intake.lake.conn, 1) == ()
+    assert marks(intake.lake.conn) == (1, 3)
+    assert intake.lake.consumer.not_passed(3) == (other,)
+    assert intake.lake.consumer.not_passed(1) == ()
     extra = intake.rows("SELECT commit_extra_info FROM ducklake_snapshot_changes ORDER BY snapshot_id DESC LIMIT 1")
     assert '"tokens": [1, 3]' in extra[0][0]
     intake.make("u")  # partitioned
     assert intake.stock("SELECT k, count(*) FROM u GROUP BY k ORDER BY k") == [(1, 2), (2, 1)]
-    assert watermarks.watermark(intake.lake.conn) == (3, 3)
+    assert marks(intake.lake.conn) == (3, 3)
     assert materialise(intake.lake, table_id) is None
     assert intake.rows("SELECT holder FROM lakemill.ingest_tables WHERE holder IS NOT NULL") == []
 
@@ -258,7 +257,7 @@ def test_what_nobody_foresaw_is_found_by_halves(intake: Intake) -> None:
         found = intake.rows("SELECT attempts, cursor, reason FROM lakemill.ingest_tables")[0]
         assert found[:2] == (attempt, 0)
         assert "DUPLICATED_MAP_KEY" in found[2] or "WRONG_TYPE" in found[2]
-        assert watermarks.watermark(intake.lake.conn)[0] == 0
+        assert marks(intake.lake.conn)[0] == 0
         intake.over()
     passed = intake.make("t")
     assert (passed.inserted, passed.letters) == (5, 1)
@@ -275,7 +274,7 @@ def test_a_table_that_is_gone_leaves_letters(intake: Intake) -> None:
     assert passed is not None
     assert passed.letters == 2
     assert [letter[:3] for letter in intake.letters()] == [(1, 0, "TABLE_GONE"), (1, 1, "TABLE_GONE")]
-    assert watermarks.watermark(intake.lake.conn) == (1, 1)
+    assert marks(intake.lake.conn) == (1, 1)
 
 
 @pytest.mark.parametrize("key", [(), ("k",)])

@@ -12,8 +12,8 @@
    10  SQL is guarded by its first word: two statements, the server's files           test_way_10_…
    11  one bad record is tried for ever, and nobody is told to slow down              test_way_11_…
 
-The same, at length and with Spark, processes and kills: tests/accept/test_bus.py (1, 9), tests/store/test_consumer.py
-(2, 3, 4), tests/ingest/test_kills.py (3, 4), tests/lake/test_publish.py (5), tests/spark/test_compact.py (6),
+The same, at length and with Spark, processes and kills: tests/accept/test_bus.py (1, 9), tests/bus (2, 3, 4),
+tests/ingest/test_kills.py (3, 4), tests/lake/test_publish.py (5), tests/spark/test_compact.py (6),
 tests/lake/test_upkeep.py (7), tests/ingest/test_materialise.py (8, 11), tests/gateway/test_hostile.py (10).
 """
 
@@ -49,13 +49,14 @@ from lakemill.lake.tables import parse_columns
 from lakemill.runtime import barrier, ingest_tables, upkeep
 from lakemill.runtime.bisect import Piece, refused
 from lakemill.runtime.bodies import Given
-from lakemill.runtime.claiming import free_batches_of_the_dead
+from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.ingest import Ingest
-from lakemill.store import db, pins, watermarks
+from lakemill.store import db, pins
 from lakemill.store.bus import QUERIES
 from tests.accept.conftest import number, rows
 from tests.conftest import MakeLake, TestLake, make_lakes
 from tests.ingest.by_hand import pass_by_hand
+from tests.ingest.requests import marks
 
 TTL = timedelta(minutes=1)
 NOW = timedelta(milliseconds=-1)
@@ -101,15 +102,15 @@ def test_way_01_a_token_is_not_given_out_while_one_below_it_is_open(ingest: Inge
         second = threading.Thread(target=write)
         second.start()
         assert not done.wait(0.3), "nobody gets a higher token, and nobody can see one"
-        assert watermarks.watermark(ingest.lake.conn) == (0, 0)
+        assert marks(ingest.lake.conn) == (0, 0)
     second.join(30)
-    assert watermarks.watermark(ingest.lake.conn)[1] == 1
+    assert marks(ingest.lake.conn)[1] == 1
 
 
 def test_way_01_nor_does_a_table_pass_a_token_of_another(ingest: Ingest) -> None:
     first, second = send(ingest, "t", 1), send(ingest, "u", 2)
     pass_by_hand(ingest.lake, "u")
-    assert watermarks.watermark(ingest.lake.conn)[0] < first < second
+    assert marks(ingest.lake.conn)[0] < first < second
     seen = barrier.look(ingest.lake, first, [parse_name("t"), parse_name("u")])
     assert seen.waits_for == ("main.t",)
 
@@ -118,13 +119,13 @@ def test_way_02_a_watermark_never_goes_back(ingest: Ingest) -> None:
     seen = []
     for name in ("t", "u", "u", "t", "u"):
         send(ingest, name, 1)
-        seen.append(watermarks.watermark(ingest.lake.conn)[0])
+        seen.append(marks(ingest.lake.conn)[0])
         pass_by_hand(ingest.lake, name)
-        seen.append(watermarks.watermark(ingest.lake.conn)[0])
+        seen.append(marks(ingest.lake.conn)[0])
     send(ingest, "t", 1)
     upkeep.flush(ingest.lake)
     ingest.lake.sql("CREATE TABLE other AS SELECT 1 AS x")  # a snapshot of somebody else's
-    seen.append(watermarks.watermark(ingest.lake.conn)[0])
+    seen.append(marks(ingest.lake.conn)[0])
     assert seen == sorted(seen)
     assert seen[-1] == 5
 
@@ -134,11 +135,11 @@ def test_way_03_what_a_dead_coordinator_held_is_free(ingest: Ingest) -> None:
     table_id = ingest.lake.table("t").describe().id
     ingest.lake.consumer.claim(table_id, DEAD.format(host=socket.gethostname()), TTL)
     assert pass_by_hand(ingest.lake, "t") is None, "somebody has it, as far as anybody knows"
-    free_batches_of_the_dead(ingest.lake.consumer)  # of this machine: at once
+    free_the_dead(ingest.lake.conn, ingest.lake.consumer)  # of this machine: at once
     ingest.lake.consumer.claim(table_id, "elsewhere:1:1", NOW)  # of another: when its claim has run out
     assert pass_by_hand(ingest.lake, "t") is not None
     assert stock(ingest, "FROM t") == [(7,)]
-    assert watermarks.watermark(ingest.lake.conn)[0] == token
+    assert marks(ingest.lake.conn)[0] == token
 
 
 def test_way_04_who_was_paused_can_not_publish(ingest: Ingest) -> None:

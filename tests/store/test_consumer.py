@@ -1,4 +1,4 @@
-"""What only the bus in PostgreSQL has: its rows, its locks, and watermarks; the rest is ``tests/bus``."""
+"""What only the bus in PostgreSQL has, its rows and its locks; what every bus does is in ``tests/bus``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 from lakemill.core.batch import Batch, Claim, Letter, Limits
 from lakemill.errors import ClaimLost
-from lakemill.store import consumer, db, ingest, watermarks
-from lakemill.store.consumer import PostgresConsumer, consuming
-from tests.ingest.requests import put, take
+from lakemill.runtime.buses import consuming
+from lakemill.store import consumer, db, watermarks
+from lakemill.store.consumer import PostgresConsumer
+from tests.ingest.requests import marks, put, take
 
 LEASE = timedelta(minutes=1)
 NOW = timedelta(0)
@@ -57,23 +58,7 @@ def test_a_batch_leaves_a_row_in_the_ledger_and_its_letters(bus: PostgresConsume
     assert letters == [(1, 1, "it's 100 %", "it's 100 %", "k")]
     assert watermarks.letters_of(bus.conn, 1) == 1
     assert watermarks.letters_of(bus.conn, 1, [2]) == 0
-    assert watermarks.watermark(bus.conn) == (1, 1)
-
-
-def test_a_batch_under_a_key_that_is_no_longer_the_tables_is_not_passed(bus: PostgresConsumer) -> None:
-    """It was claimed when nothing waited, the key was changed, and requests were accepted under the new one."""
-    held = bus.claim(3, "me", LEASE)
-    assert held is not None
-    ingest.change(bus.conn, 3, key=["other"])
-    put(bus.conn, 3, [["a"]])
-    batch = bus.read(held, Limits())
-    assert batch is not None
-    with pytest.raises(ClaimLost, match="another key"):
-        ack(bus, held, batch)
-    bus.release(held)
-    again, batch = taken(bus, 3)
-    assert again.key == ("other",)
-    ack(bus, again, batch)
+    assert marks(bus.conn) == (1, 1)
 
 
 def test_why_a_claim_is_lost_is_told(bus: PostgresConsumer) -> None:
@@ -87,14 +72,6 @@ def test_why_a_claim_is_lost_is_told(bus: PostgresConsumer) -> None:
     bus.conn.execute("DELETE FROM lakemill.ingest_tables WHERE table_id = 1")
     with pytest.raises(ClaimLost, match="takes no requests"):
         bus.require(bus.conn, held)
-
-
-def test_all_records_of_a_table_that_is_gone(bus: PostgresConsumer) -> None:
-    put(bus.conn, 1, [["a", "b"], ["c"]])
-    bus.bury(*taken(bus, 1), "TABLE_GONE", "dropped")
-    found = bus.conn.execute("SELECT token, position, body, code FROM lakemill.dead_letters ORDER BY 1, 2").fetchall()
-    assert found == [(1, 0, "a", "TABLE_GONE"), (1, 1, "b", "TABLE_GONE"), (2, 0, "c", "TABLE_GONE")]
-    assert bus.conn.execute("SELECT letters, snapshot_id FROM lakemill.batches").fetchall() == [(3, None)]
 
 
 def test_a_publish_and_somebody_who_accepts_wait_for_each_other_and_never_lock_up(bus: PostgresConsumer) -> None:
@@ -116,7 +93,7 @@ def test_a_publish_and_somebody_who_accepts_wait_for_each_other_and_never_lock_u
         )
         accepting.execute("COMMIT")
         thread.join(20)
-    assert watermarks.watermark(bus.conn) == (1, 2)  # what was accepted while the publish waited is seen
+    assert marks(bus.conn) == (1, 2)  # what was accepted while the publish waited is seen
 
 
 def _pass_by(dsn: str, held: Claim, batch: Batch) -> None:
@@ -154,14 +131,14 @@ def test_how_far_tables_are_after_random_batches(bus: PostgresConsumer, seed: in
             ack(bus, held, batch, snapshot)
             passed[table_id] += [(token, snapshot) for token in waiting[table_id] if token <= batch.upto]
         waiting = {each: sent[each][len(passed[each]) :] for each in sent}
-        low, head = watermarks.watermark(bus.conn)
+        low, head = marks(bus.conn)
         assert low <= min((tokens[0] for tokens in waiting.values() if tokens), default=head + 1) - 1
         for each, tokens in waiting.items():
-            assert watermarks.table_watermark(bus.conn, each) == (tokens[0] - 1 if tokens else head)
+            assert bus.table_watermark(each) == (tokens[0] - 1 if tokens else head)
         k = chance.randrange(head + 1)
         late = tuple(each for each, tokens in waiting.items() if any(token <= k for token in tokens))
-        assert watermarks.not_passed(bus.conn, k) == late
+        assert bus.not_passed(k) == late
         shown = {each: max((s for token, s in passed[each] if token <= k), default=None) for each in passed}
         found = watermarks.shown_by(bus.conn, k)
         assert found == {each: at for each, at in shown.items() if at is not None}
-    assert watermarks.table_watermark(bus.conn, 99) is None
+    assert bus.table_watermark(99) is None

@@ -95,6 +95,9 @@ def test_tenants(where: db.Connection) -> None:
             keys.alter_tenant(where, "acme", quotas=dict(wrong))
     with pytest.raises(BadArgument, match="schema"):
         keys.create_tenant(where, "empty", [])
+    for name in ("*", "acme/x", ""):  # what callers are told apart by
+        with pytest.raises(BadArgument, match="no name"):
+            keys.create_tenant(where, name, ["x"])
 
 
 def test_the_audit_log(where: db.Connection) -> None:

@@ -8,6 +8,7 @@ from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from lakemill.core.quota import Quotas
+from lakemill.core.rights import WORD
 
 
 def without_nul(text: str) -> str:
@@ -17,7 +18,7 @@ def without_nul(text: str) -> str:
 
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(without_nul)]
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
+Word = Annotated[str, StringConstraints(pattern=WORD)]
 """A name that people give to keys and tenants."""
 SnapshotId = Annotated[int, Field(ge=0, le=2**63 - 1, examples=[17])]
 TableName = Annotated[

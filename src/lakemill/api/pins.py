@@ -1,6 +1,6 @@
 """`/v1/pins`: hold snapshots back from expiry, so that what was read once can be read again.
 
-A caller sees and takes out its own pins; who administers the whole lake, all of them.
+A caller sees and takes out its own pins; who administers the lake or a tenant, all of its.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 
 from lakemill.core.rights import ANYBODYS, Reach
@@ -102,6 +102,12 @@ class Queries:
         while id_ in self._asked and not self.gateway.cancel(id_):
             self._closed.wait(AGAIN)
 
+    def _heed(self, told: str) -> None:
+        """A word of another process; one of another version may say it in another way."""
+        with suppress(ValueError, KeyError, TypeError):
+            word = json.loads(told)
+            self.stop(word["id"], Reach(**word["reach"]))
+
     def _listen(self) -> None:
         """For words from other processes, until this one ends, through every failure."""
         while not self._closed.is_set():
@@ -109,8 +115,7 @@ class Queries:
                 with closing(db.connect(store_dsn(self._settings))) as conn, work.listening(conn, work.CANCEL):
                     while not self._closed.is_set():
                         for told in work.heard(conn, POLL):
-                            word = json.loads(told)
-                            self.stop(word["id"], Reach(**word["reach"]))
+                            self._heed(told)
             except (LakemillError, *db.LOST) as error:
                 if not self._closed.wait(PAUSE):
                     failed("listening for cancels", db.unavailable(error))

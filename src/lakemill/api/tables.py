@@ -17,7 +17,7 @@ from lakemill.core.schema import Column, duck_type
 from lakemill.errors import UnknownTable, UnsupportedType
 from lakemill.lake.listing import ListedTable, list_snapshots, list_tables
 from lakemill.runtime.open import Lake
-from lakemill.store import definitions, watermarks
+from lakemill.store import definitions
 
 router = APIRouter(prefix="/v1/tables", tags=["tables"])
 LOOKED_BACK = 500
@@ -82,7 +82,7 @@ def get_table(table: TableName, caller: Who, at: At = None) -> TableDetails:
                 ColumnModel(name=c.name, type=_type(c), nullable=c.nulls_allowed, default=_default(c.default))
                 for c in described.columns
             ]
-            watermark = watermarks.table_watermark(lake.conn, described.id)
+            watermark = lake.consumer.table_watermark(described.id)
         dynamic = {own.name} if (own := definitions.find(lake.conn, name)) is not None else set()
         changes = list_snapshots(lake.conn, lake.settings.lake.catalog_schema, LOOKED_BACK, snapshot + 1)
     latest = [ChangeModel(snapshot=one.id, time=one.time) for one in changes if name in one.tables]

@@ -64,12 +64,12 @@ def show(
     from lakemill.core.receipts import write_token
     from lakemill.runtime import ingest_tables
     from lakemill.store import ingest as store
-    from lakemill.store.bus import read_head
+    from lakemill.store import watermarks
 
     with given(context).lake() as lake:
         found = store.letter(lake.conn, letter)
         names = {one.table_id: str(one.name) for one in ingest_tables.list_all(lake)}
-        lake_id = read_head(lake.conn).lake_id
+        lake_id = watermarks.head(lake.conn).lake_id
     given(context).output(format_).record(
         {
             "letter": found.id,

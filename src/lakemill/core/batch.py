@@ -2,8 +2,9 @@
 
 Of a table one batch is made at a time, from its cursor on. Whoever makes it has a claim with a number; the transaction
 that publishes the batch requires number and cursor as they were read, and moves the cursor itself. So a batch is passed
-once, whoever was paused or killed, and what is tried again is below the watermark until it is passed. ``core/bus`` is
-the accepting side. No bus's own words here or above.
+once, whoever was paused or killed, and the watermark stays below what is tried again. ``core/bus`` is the accepting
+side. Wherever requests lie, claims, cursors, letters, ledger and watermark are the lake's: they change with a snapshot
+or not at all. No bus's own words here or above.
 """
 
 from __future__ import annotations
@@ -108,9 +109,9 @@ Reader: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 class Consumer(Protocol):
-    """The consuming side of a bus. One caller at a time.
+    """The consuming side of a bus, by one of the lake's connections: one caller at a time, and its transaction counts.
 
-    A ``transaction`` is that of the publish by which a batch becomes visible; whoever publishes hands it over.
+    A ``transaction`` that is handed over is that of the publish by which a batch becomes visible.
     """
 
     # ------------------------------------------------------------ what waits
@@ -189,6 +190,15 @@ class Consumer(Protocol):
 
     def bury(self, held: Claim, batch: Batch, code: str, reason: str) -> None:
         """The batch is passed, all of it as dead letters."""
+        ...
+
+    # ------------------------------------------------------------ how far it is
+    def table_watermark(self, table_id: int) -> int | None:
+        """Nothing at or below it can still become visible in the table; None where it takes no requests."""
+        ...
+
+    def not_passed(self, token: int, table_ids: Iterable[int] | None = None) -> tuple[int, ...]:
+        """Of these tables, or of all, those where something at or below the token waits."""
         ...
 
     # ------------------------------------------------------------ tidying

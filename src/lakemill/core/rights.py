@@ -74,6 +74,10 @@ class Identity:
         return self.schemas is not None or bool(self.tables)
 
 
+WORD = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$"
+"""Names that people give to keys and tenants: without a slash, which stands between the two in a holder."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
     """Whose queries and pins one may see and end; neither given: anybody's."""

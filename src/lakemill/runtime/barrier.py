@@ -19,6 +19,7 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import State
 from lakemill.core.scan import Snapshot
 from lakemill.errors import BadArgument, ConsistencyTimeout, LakemillError, TableSuspended, UnknownTable
+from lakemill.runtime.buses import consumer
 from lakemill.runtime.ears import listening
 from lakemill.runtime.standings import Looks, raise_idle
 from lakemill.store import db, definitions, watermarks
@@ -107,7 +108,7 @@ def passed(
         while True:
             number = ears.number
             with connect() as conn:
-                if not watermarks.not_passed(conn, token, {table_id}):
+                if not consumer(conn, dsn).not_passed(token, {table_id}):
                     return True
             left = deadline - time.monotonic()
             if left <= 0:
@@ -119,9 +120,9 @@ def look(lake: Lake, token: int, names: Sequence[QualifiedName]) -> Seen:
     """How far these tables are, all at one moment."""
     with lake.catalog() as catalog:
         snapshot = catalog.head()
-        watermark, head = watermarks.watermark(lake.conn)
-        if token > head:
-            raise BadArgument(f"token {token} was not given out yet; the last one is {head}", place="token")
+        head = watermarks.head(lake.conn)
+        if token > head.token:
+            raise BadArgument(f"token {token} was not given out yet; the last one is {head.token}", place="token")
         dynamic, bases = [], {}
         for name in names:
             found = definitions.find(lake.conn, name)
@@ -133,12 +134,12 @@ def look(lake: Lake, token: int, names: Sequence[QualifiedName]) -> Seen:
                 raise UnknownTable(f"there is no table {name}")
         reached = watermarks.reached(lake.conn, dynamic)
         below = {table_id for one in reached for table_id in one.bases}
-        waiting = set(watermarks.not_passed(lake.conn, token, {*bases, *below}))
+        waiting = set(lake.consumer.not_passed(token, {*bases, *below}))
         shown = watermarks.shown_by(lake.conn, token, below)
     late = [one for id_ in dynamic if (one := _late(id_, reached, waiting, shown)) is not None]
     waits_for = (*(name for id_, name in bases.items() if id_ in waiting), *(one.name for one in late))
     behind = tuple(one.version_id for one in late if one.version_id is not None)
-    return Seen(snapshot, watermark, waits_for, behind)
+    return Seen(snapshot, head.watermark, waits_for, behind)
 
 
 def _late(dynamic_id: int, reached: Iterable[Reached], waiting: set[int], shown: Mapping[int, int]) -> Reached | None:
@@ -160,13 +161,13 @@ def status(lake: Lake, token: int, table_ids: Iterable[int] | None = None) -> St
     """How far a request is, in these tables or in all: whether it is passed, and how many of its records died."""
     tables = None if table_ids is None else list(table_ids)
     with lake.catalog():
-        watermark, head = watermarks.watermark(lake.conn)
-        if token > head:
-            raise BadArgument(f"token {token} was not given out yet; the last one is {head}", place="token")
-        waiting = watermarks.not_passed(lake.conn, token, tables)
+        head = watermarks.head(lake.conn)
+        if token > head.token:
+            raise BadArgument(f"token {token} was not given out yet; the last one is {head.token}", place="token")
+        waiting = lake.consumer.not_passed(token, tables)
         letters = watermarks.letters_of(lake.conn, token, tables)
         shown = watermarks.shown_by(lake.conn, token, tables)
     if waiting:
-        return Status(Visibility.PENDING, None, letters, watermark)
+        return Status(Visibility.PENDING, None, letters, head.watermark)
     how = Visibility.PARTLY if letters else Visibility.VISIBLE
-    return Status(how, max(shown.values(), default=None), letters, watermark)
+    return Status(how, max(shown.values(), default=None), letters, head.watermark)

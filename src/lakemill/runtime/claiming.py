@@ -94,8 +94,8 @@ def free(conn: db.Connection, holders: Sequence[str]) -> None:
     work.tell(conn, work.DUE)  # what was theirs can be taken
 
 
-def free_the_dead(conn: db.Connection) -> None:
-    """What processes of this machine held that are no more is free at once: claims and work.
+def free_the_dead(conn: db.Connection, consumer: Consumer) -> None:
+    """What processes of this machine held that are no more is free at once: claims, work, tables with requests.
 
     Workers that are gone stay known, as ``worker_up`` 0: somebody should look.
     """
@@ -105,10 +105,6 @@ def free_the_dead(conn: db.Connection) -> None:
     for name in work.holders(conn):
         if is_dead(f"{name}:"):
             work.hand_back(conn, name)
-
-
-def free_batches_of_the_dead(consumer: Consumer) -> None:
-    """The same for tables with requests."""
     for table_id, name in consumer.held():
         if is_dead(name):
             consumer.take_away(table_id, name)

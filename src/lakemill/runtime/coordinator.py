@@ -17,15 +17,14 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from lakemill.core.batch import Pending
-from lakemill.errors import EngineLost, EngineUnreachable, LakemillError
+from lakemill.errors import EngineLost, EngineUnreachable, InternalError, LakemillError
 from lakemill.runtime import overtime
-from lakemill.runtime.claiming import free_batches_of_the_dead
+from lakemill.runtime.claiming import free_the_dead
 from lakemill.runtime.materialise import materialise, warm
+from lakemill.runtime.meaning import meaning
 from lakemill.runtime.open import open as open_lake
 from lakemill.spark import session, usage
 from lakemill.store import db, work
-from lakemill.store.bus import ACCEPTED
-from lakemill.store.consumer import PASSED
 from lakemill.telemetry import metrics
 from lakemill.telemetry.failures import failed
 from lakemill.telemetry.log import log
@@ -141,7 +140,7 @@ class Coordinator:
     def _look_on(self, lake: Lake, heard: db.Connection) -> None:
         ingest = self._settings.ingest
         log().info("coordinating", slots=ingest.slots, lake=lake.settings.data_path)
-        with work.listening(heard, ACCEPTED, PASSED):
+        with work.listening(heard, work.ACCEPTED, work.PASSED):
             while not self._stop.is_set():
                 if not self._wanted.is_set() and not lake.consumer.any_table():
                     self.ready = True
@@ -169,7 +168,7 @@ class Coordinator:
             self._lost.clear()
         if any(one.held for one in found if one.table_id not in self._doing) and now - self._freed > LOOK:
             self._freed = now
-            free_batches_of_the_dead(lake.consumer)
+            free_the_dead(lake.conn, lake.consumer)
         if now - self._measured > MEASURE:
             self._measured = now
             _measure(lake, found)
@@ -209,12 +208,11 @@ class Coordinator:
                     self._pass_all(lake, slot)
             except db.LOST as error:
                 failed("ingest", db.unavailable(error))
-            except (EngineLost, EngineUnreachable) as error:
-                failed("ingest", error)
-                if not slot.left_behind:
-                    self._lost.set()
             except Exception as error:  # whatever it is, the next batch is tried
-                failed("ingest", error)
+                told = meaning(error)  # a JVM that is gone has several ways of saying so
+                failed("ingest", error if isinstance(told, InternalError) else told)
+                if isinstance(told, EngineLost | EngineUnreachable) and not slot.left_behind:
+                    self._lost.set()
             self._stop.wait(pause)
 
     def _pass_all(self, lake: Lake, slot: Slot) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from lakemill.errors import LakemillError
-from lakemill.store import consumer, db, work
+from lakemill.store import db, work
 
-CHANNELS = (consumer.PASSED, work.COMMIT, work.DONE)
+CHANNELS = (work.PASSED, work.COMMIT, work.DONE)
 _BREATH = 0.5
 _ears: dict[str, Ears] = {}
 _lock = threading.Lock()

@@ -26,15 +26,15 @@ from lakemill.core.receipts import read_token, write_token
 from lakemill.core.records import Checked, Op, digest_of
 from lakemill.core.schema import Column
 from lakemill.errors import BadArgument, BadRecords, DefinitionChanged, LakemillError, NoIngestTable, RequestTooLarge
+from lakemill.runtime import buses
 from lakemill.runtime.accept import Acceptor
 from lakemill.runtime.bodies import Given
 from lakemill.runtime.codecs import Codec, Codecs
 from lakemill.runtime.evolving import evolved, without_nulls
 from lakemill.runtime.open import Lake
 from lakemill.settings import Settings
-from lakemill.store import db
 from lakemill.store import ingest as store
-from lakemill.store.bus import PostgresBus, read_head
+from lakemill.store import watermarks
 from lakemill.store.ingest import Letter, Policy
 from lakemill.telemetry import metrics
 
@@ -83,8 +83,7 @@ class Ingest:
         self.settings, self._wait = settings.ingest, wait
         self.lake = Lake(settings)
         self.codecs = Codecs(self.lake)
-        dsn, timeout = self.lake.dsn, settings.lake.connect_seconds
-        self.bus = bus or PostgresBus(lambda: db.connect(dsn, connect_timeout=timeout))
+        self.bus = bus or buses.bus(self.lake.dsn, settings.lake.connect_seconds)
         try:
             self.lake_id = self.bus.head().lake_id
         except BaseException:
@@ -224,7 +223,7 @@ class Ingest:
 
     def head(self) -> Head:
         with self.codecs.turn() as lake:
-            return read_head(lake.conn)
+            return watermarks.head(lake.conn)
 
     def number(self, token: str) -> int:
         """The number of a token of this lake."""

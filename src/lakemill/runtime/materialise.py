@@ -104,7 +104,9 @@ def materialise(
                 lake.consumer.release(held)
                 return None
             told = meaning(error)  # a JVM that is gone has several ways of saying so
-            give_back(lake.consumer, lake.settings, held, error if isinstance(told, InternalError) else told, "failed")
+            why = error if isinstance(told, InternalError) else told
+            if not give_back(lake.consumer, lake.settings, held, why, "failed"):
+                failed("ingest", why, table_id=table_id)  # others have it by now, but this should be known
             if isinstance(told, EngineLost | EngineUnreachable):
                 raise told from (None if told is error else error)
             return None

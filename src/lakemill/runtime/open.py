@@ -33,12 +33,11 @@ from lakemill.lake.publish import Publisher
 from lakemill.lake.scan import Lakefront, Recorded, as_written, count_rows, expected_change, plan_delta, plan_scan
 from lakemill.lake.stamps import Stamps
 from lakemill.lake.storage import Storage, open_storage
-from lakemill.runtime import write
+from lakemill.runtime import buses, write
 from lakemill.settings import Settings
 from lakemill.spark import session
 from lakemill.spark.inputs import delta_frame, matching, observed_weights, scan_frame
 from lakemill.store import db
-from lakemill.store.consumer import PostgresConsumer
 from lakemill.store.embedded import store_dsn
 from lakemill.store.migrate import migrate
 from lakemill.telemetry import lineage, tracing
@@ -143,8 +142,7 @@ class Lake:
 
     @property
     def consumer(self) -> Consumer:
-        """What was accepted and waits, by this lake's connection."""
-        return PostgresConsumer(self.conn, self.dsn)
+        return buses.consumer(self.conn, self.dsn)
 
     @property
     def front(self) -> Lakefront:

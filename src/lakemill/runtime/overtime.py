@@ -17,9 +17,9 @@ from lakemill.core.batch import Claim, Consumer
 from lakemill.core.names import QualifiedName
 from lakemill.core.retry import Backoff
 from lakemill.errors import BatchTimedOut, LakemillError
+from lakemill.runtime.buses import consuming
 from lakemill.settings import Settings
 from lakemill.store import db
-from lakemill.store.consumer import consuming
 from lakemill.telemetry import metrics
 from lakemill.telemetry.failures import failed
 

@@ -27,6 +27,7 @@ from lakemill.errors import (
     Stopped,
     UnknownDynamicTable,
 )
+from lakemill.runtime import buses
 from lakemill.runtime.accounting import account, trigger_of
 from lakemill.runtime.claiming import forget_the_dead, free, free_the_dead, holder
 from lakemill.runtime.open import open as open_lake
@@ -137,7 +138,7 @@ class Worker:
             with closing(self._connect()) as conn:
                 ids = [one.work.id for one in doing]
                 mine = work.extend(conn, self.name, self.slots, self.kinds, ids, service.claim_expiry)
-                free_the_dead(conn)
+                free_the_dead(conn, buses.consumer(conn, store_dsn(self._settings)))
         except db.LOST as error:
             failed("heartbeat", db.unavailable(error))
         except LakemillError as error:

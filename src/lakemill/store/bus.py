@@ -20,12 +20,11 @@ from psycopg import errors as pg
 
 from lakemill.core.bus import Accepted, Backlog, Decided, Head, Outcome, Request, Seen, TableKey, Taken, decide
 from lakemill.errors import BadRecords, InternalError, OutcomeUnknown, StoreUnavailable
-from lakemill.store.db import LOST, Connection, Executor, reason, unavailable
+from lakemill.store.db import LOST, Connection, reason, unavailable
 from lakemill.store.queries import load_queries
+from lakemill.store.work import ACCEPTED
 
 QUERIES = load_queries("bus")
-ACCEPTED = "lakemill_accepted"
-"""What is told: there are requests that nobody has yet."""
 ATTEMPTS = 3
 SETTLE_SECONDS = 30.0
 FORGET = 50_000
@@ -185,13 +184,6 @@ class PostgresBus:
                 if attempt == 2:
                     raise unavailable(error) from error
         raise InternalError("unreachable")
-
-
-def read_head(where: Executor) -> Head:
-    """The head, by a connection of the caller's."""
-    row = where.execute(QUERIES["head"].compose()).fetchone()
-    assert row is not None  # noqa: S101 - the migration made it
-    return Head(*row)
 
 
 class _Known(Exception):

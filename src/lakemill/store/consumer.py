@@ -1,35 +1,26 @@
 """The bus in PostgreSQL, consuming side: requests are only ever added; claim and cursor are one row a table.
 
-See ``core/batch`` for what each step means. Accepting requests is ``store/bus``; how far all tables are is
-``store/watermarks``; what a batch becomes is not decided here.
+See ``core/batch`` for what each step means. Accepting requests is ``store/bus``; what a batch becomes is not decided
+here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from lakemill.core.batch import LOOKED_AT, Batch, Claim, Consumer, Letter, Limits, Part, Pending, Reader
+from lakemill.core.batch import LOOKED_AT, Batch, Claim, Letter, Limits, Part, Pending, Reader
 from lakemill.errors import ClaimLost
-from lakemill.store.db import LOST, Connection, Executor, connect, transaction
+from lakemill.store.db import LOST, Connection, Executor, transaction
 from lakemill.store.queries import load_queries
-from lakemill.store.watermarks import raise_watermark
+from lakemill.store.work import PASSED
 
 QUERIES = load_queries("consumer")
-PASSED = "lakemill_passed"
-"""What is told: a batch was passed."""
 REMOVED = 20_000
 """Requests of a table that one statement removes."""
-
-
-@contextmanager
-def consuming(dsn: str) -> Iterator[Consumer]:
-    """By a connection of its own."""
-    with connect(dsn) as conn:
-        yield PostgresConsumer(conn, dsn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +159,23 @@ class PostgresConsumer:
             self.conn.execute(QUERIES["bury"].compose(), _range(held, batch) | {"code": code, "reason": reason})
             _move(self.conn, held, batch, None, 0, (), batch.records)
 
+    # ------------------------------------------------------------ how far it is
+    def table_watermark(self, table_id: int) -> int | None:
+        for (token,) in self._all("table_watermark", table_id=table_id):
+            return int(token)
+        return None
+
+    def not_passed(self, token: int, table_ids: Iterable[int] | None = None) -> tuple[int, ...]:
+        wanted = None if table_ids is None else list(table_ids)
+        return tuple(row[0] for row in self._all("not_passed", token=token, table_ids=wanted))
+
     # ------------------------------------------------------------ tidying
     def tidy(self, keep: timedelta) -> None:
         while self.conn.execute(QUERIES["remove_passed"].compose(), {"most": REMOVED}).rowcount >= REMOVED:
             pass
         self.conn.execute(QUERIES["forget"].compose(), {"age": keep})
         with transaction(self.conn):
-            raise_watermark(self.conn)
+            _raise_watermark(self.conn)
 
 
 def _range(held: Claim, batch: Batch) -> dict[str, Any]:
@@ -209,5 +210,11 @@ def _move(
     }
     if where.execute(QUERIES["move"].compose(), values).fetchone() is None:
         raise ClaimLost("the cursor was moved by another")
-    raise_watermark(where)
+    _raise_watermark(where)
     where.execute("SELECT pg_notify(%s, %s)", (PASSED, str(held.table_id)))
+
+
+def _raise_watermark(where: Executor) -> None:
+    """As far as every table has come; inside a transaction, which nobody accepts a request during the rest of."""
+    where.execute(QUERIES["lock_head"].compose())
+    where.execute(QUERIES["raise_watermark"].compose())

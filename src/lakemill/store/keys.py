@@ -6,6 +6,7 @@ with one query (``find``): the key, its tenant's schemas, and both their quotas.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 from lakemill.core import keys
 from lakemill.core.names import fold
 from lakemill.core.quota import Quotas
-from lakemill.core.rights import Role
+from lakemill.core.rights import WORD, Role
 from lakemill.errors import BadArgument, TenantExists, UnknownKey, UnknownTenant
 from lakemill.store.db import Executor, transaction
 from lakemill.store.queries import load_queries
@@ -61,6 +62,8 @@ class Found:
 
 # ---------------------------------------------------------------- tenants
 def create_tenant(where: Executor, name: str, schemas: Sequence[str], quotas: Quotas | None = None) -> Tenant:
+    if re.fullmatch(WORD, name) is None:
+        raise BadArgument(f"{name!r} is no name for a tenant", remedy="use letters, digits, _, . and -, 63 at most")
     row = where.execute(
         QUERIES["insert_tenant"].compose(), _tenant_values(name, schemas, quotas or Quotas())
     ).fetchone()

@@ -1,7 +1,7 @@
-"""How far tables are: which token each has passed, and which snapshot showed it.
+"""What the lake keeps of tokens, whichever bus they came by: how far all are, and which snapshot showed which.
 
-Read in one transaction with the snapshot that a query will use, by a connection of the caller's. Who passes batches is
-``store/consumer``.
+Read in one transaction with the snapshot that a query will use, by a connection of the caller's. What of a table still
+waits is known to the bus (``core/batch.Consumer``).
 """
 
 from __future__ import annotations
@@ -10,16 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from lakemill.core.bus import Head
 from lakemill.store.db import Executor
 from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("watermarks")
-
-
-def raise_watermark(where: Executor) -> None:
-    """As far as every table has come; inside a transaction, which nobody accepts a request during the rest of."""
-    where.execute(QUERIES["lock_head"].compose())
-    where.execute(QUERIES["raise_watermark"].compose())
 
 
 def covered(where: Executor, snapshot: int) -> tuple[UUID, int]:
@@ -29,23 +24,11 @@ def covered(where: Executor, snapshot: int) -> tuple[UUID, int]:
     return row[0], row[1]
 
 
-def watermark(where: Executor) -> tuple[int, int]:
-    """Every table has passed the first; the second is the last token that was given out."""
-    row = where.execute(QUERIES["watermark"].compose()).fetchone()
+def head(where: Executor) -> Head:
+    """The lake, the last token that was given out, and the one that every table has passed."""
+    row = where.execute(QUERIES["head"].compose()).fetchone()
     assert row is not None  # noqa: S101  (made with the table)
-    return row[0], row[1]
-
-
-def table_watermark(where: Executor, table_id: int) -> int | None:
-    """Nothing at or below it can still become visible in the table; None where it takes no requests."""
-    row = where.execute(QUERIES["table_watermark"].compose(), {"table_id": table_id}).fetchone()
-    return None if row is None else int(row[0])
-
-
-def not_passed(where: Executor, token: int, table_ids: Iterable[int] | None = None) -> tuple[int, ...]:
-    """Of these tables, or of all, those where something at or below the token waits."""
-    values = {"token": token, "table_ids": None if table_ids is None else list(table_ids)}
-    return tuple(row[0] for row in where.execute(QUERIES["not_passed"].compose(), values).fetchall())
+    return Head(*row)
 
 
 def shown_by(where: Executor, token: int, table_ids: Iterable[int] | None = None) -> Mapping[int, int]:

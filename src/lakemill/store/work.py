@@ -28,9 +28,9 @@ from lakemill.store.queries import load_queries
 
 QUERIES = load_queries("work")
 COMMIT, DUE, DONE, CANCEL = "lakemill_commit", "lakemill_due", "lakemill_done", "lakemill_cancel"
-DECLARED = "lakemill_declared"
+DECLARED, ACCEPTED, PASSED = "lakemill_declared", "lakemill_accepted", "lakemill_passed"
 """What is told: somebody committed to the lake; there is work; work is done; a query is to stop; a dynamic table was
-declared, altered or resumed."""
+declared, altered or resumed; requests were accepted; a batch of them was passed."""
 _LEADER = 0x6C616B652D736368  # any constant will do, as long as nobody else in this database uses it
 DROPPED = pg.ForeignKeyViolation
 """What adding work of a table that was dropped at this moment raises."""

@@ -110,12 +110,43 @@ FROM lakemill.bus b CROSS JOIN LATERAL string_to_table(b.body, E'\n') WITH ORDIN
 WHERE b.table_id = %(table_id)s AND b.token > %(after)s AND b.token <= %(upto)s
 ON CONFLICT (table_id, token, refused, position) DO NOTHING;
 
+-- name: lock_head
+-- nobody accepts a request until the transaction ends; a statement of its own, so that the next one sees what was accepted
+SELECT token FROM lakemill.bus_head FOR NO KEY UPDATE;
+
+-- name: raise_watermark
+-- the largest token that every table has passed
+UPDATE lakemill.bus_head h SET watermark = w.passed
+FROM (SELECT coalesce(min(b.token) - 1, (SELECT token FROM lakemill.bus_head)) AS passed
+      FROM lakemill.ingest_tables t CROSS JOIN LATERAL (
+        SELECT token FROM lakemill.bus WHERE table_id = t.table_id AND token > t.cursor ORDER BY token LIMIT 1) b) w
+WHERE h.watermark < w.passed;
+
 -- name: nack
 -- it was tried in vain: left alone for a while, with the reason; the claim is over
 UPDATE lakemill.ingest_tables
 SET attempts = attempts + 1, not_before = clock_timestamp() + %(pause)s, reason = %(reason)s,
   holder = NULL, expires_at = '-infinity'
-WHERE table_id = %(table_id)s AND fence = %(fence)s AND cursor = %(cursor)s RETURNING attempts;
+WHERE table_id = %(table_id)s AND fence = %(fence)s AND cursor = %(cursor)s
+  AND holder IS NOT NULL AND expires_at > clock_timestamp() RETURNING attempts;
+
+-- name: versions
+-- for which version of the columns each request of a range was accepted
+SELECT columns FROM lakemill.bus
+WHERE table_id = %(table_id)s AND token > %(after)s AND token <= %(upto)s ORDER BY token;
+
+-- name: table_watermark
+-- the last token that a table has passed, whether it had anything to do with it or not; no row where it takes no requests
+SELECT coalesce((SELECT b.token - 1 FROM lakemill.bus b WHERE b.table_id = t.table_id AND b.token > t.cursor
+                 ORDER BY b.token LIMIT 1), h.token)
+FROM lakemill.ingest_tables t CROSS JOIN lakemill.bus_head h WHERE t.table_id = %(table_id)s;
+
+-- name: not_passed
+-- of these tables (NULL: of all), those with a request at or below a token that waits
+SELECT t.table_id FROM lakemill.ingest_tables t
+CROSS JOIN LATERAL (
+  SELECT FROM lakemill.bus b WHERE b.table_id = t.table_id AND b.token > t.cursor AND b.token <= %(token)s LIMIT 1) b
+WHERE %(table_ids)s::bigint[] IS NULL OR t.table_id = ANY(%(table_ids)s::bigint[]) ORDER BY t.table_id;
 
 -- name: remove_passed
 -- requests that no batch can need: a batch begins at the cursor
@@ -136,8 +167,3 @@ gone AS (
 UPDATE lakemill.batches b SET first = old.first, snapshot_id = old.snapshot_id,
   records = least(old.records, 2147483647), letters = least(old.letters, 2147483647), accepted_at = old.accepted_at
 FROM old WHERE b.table_id = old.table_id AND b.token = old.token;
-
--- name: versions
--- for which version of the columns each request of a range was accepted
-SELECT columns FROM lakemill.bus
-WHERE table_id = %(table_id)s AND token > %(after)s AND token <= %(upto)s ORDER BY token;
