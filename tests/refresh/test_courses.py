@@ -22,8 +22,8 @@ def lake(postgres: str, spark_session: Any, tmp_path_factory: pytest.TempPathFac
         yield lake
 
 
-@pytest.mark.parametrize("first", range(0, len(NAMES), EACH * 6))
-def test_every_sixth_group_of_queries(lake: lakemill.Lake, first: int) -> None:
+@pytest.mark.parametrize("first", range(0, len(NAMES), EACH * 10))
+def test_every_tenth_group_of_queries(lake: lakemill.Lake, first: int) -> None:
     Course(lake, 1000 + first, tuple(NAMES[first : first + EACH])).run()
 
 

@@ -27,12 +27,15 @@ def test_a_chain_follows_its_sources(opened: Lake) -> None:
     for name, words in TABLES.items():
         opened.create(f"CREATE DYNAMIC TABLE {name} TARGET_LAG = '1 minute' CARDINALITY_THRESHOLD = 1 {words}")
     changes = (
-        "INSERT INTO orders VALUES (1000, DATE '2026-01-02', 99), (1001, NULL, 10)",
-        "DELETE FROM orders WHERE id % 50 = 7",
-        "UPDATE orders SET day = DATE '2026-02-01', amount = amount + 1 WHERE id < 5",
+        ("INSERT INTO orders VALUES (1000, DATE '2026-01-02', 99), (1001, NULL, 10)",),
+        (
+            "DELETE FROM orders WHERE id % 50 = 7",
+            "UPDATE orders SET day = DATE '2026-02-01', amount = amount + 1 WHERE id < 5",
+        ),
     )
-    for change in changes:
-        opened.sql(change)
+    for step in changes:
+        for change in step:
+            opened.sql(change)
         records = opened.refresh(*TABLES)
         assert {record.outcome for record in records} == {Outcome.SUCCEEDED}
         whole = (Action.FULL, Action.REINITIALIZE)

@@ -206,7 +206,7 @@ def test_a_worker_that_was_killed_is_missed_until_another_takes_its_place(servic
     work.add(conn, Kind.UPKEEP, "orphans", "x")
     assert work.take(conn, name, (Kind.UPKEEP,), LONG) is not None
     work.extend(conn, name, 1, (Kind.UPKEEP,), (), LONG)
-    free_the_dead(conn)
+    free_the_dead(conn, service.lake.consumer)
     assert queued(service, Kind.UPKEEP) == [("orphans", None)]
     assert [one.name for one in work.workers(conn)] == [name]
     with running(Worker(service.lake.settings, "w", 1, (Kind.REFRESH,))):
