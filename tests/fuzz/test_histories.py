@@ -18,7 +18,7 @@ from tests.fuzz.statements import Model, Statement
 from tests.fuzz.values import Scalar
 
 BATCH = int(os.environ.get("LAKEMILL_TEST_FUZZ_BATCH", "8"))
-BATCHES = range(3)
+BATCHES = range(2)
 FIRST_SEED = int(os.environ.get("LAKEMILL_TEST_FUZZ_SEED", "1"))
 
 

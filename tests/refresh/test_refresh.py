@@ -36,9 +36,10 @@ from lakemill.spark import execute
 from lakemill.store import definitions, history, pins, versions
 from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
+from tests.conftest import SECOND_JVM
 from tests.refresh.mill import Mill, counts, did, run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, SECOND_JVM]
 
 
 # ---------------------------------------------------------------- actions
