@@ -76,7 +76,7 @@ def command(
 
         lake.snapshot(at)  # refuses one that is not there, and says why
         with duck.connect(lake.settings, lake.dsn, at=at) as past:
-            # stock DuckDB can answer wrongly about the past with it (research: traps 9)
+            # stock DuckDB can answer wrongly about the past with it
             past.execute("SET disabled_optimizers = 'statistics_propagation'")
             _run(past, script, output, each=each)
 

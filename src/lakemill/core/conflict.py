@@ -141,7 +141,7 @@ def _label_violations(table_id: int, base: int, purpose: Purpose, facts: Facts) 
     if not _HURTS[purpose]:
         return []
     if facts.counts.get(base) != facts.snapshot_id - base:
-        # labels decide only when none is missing (traps 4)
+        # labels decide only when none is missing
         return [f"snapshots after {base} were expired, so nobody can say what happened to table {table_id}"]
     reasons = []
     for snapshot, text in sorted(facts.labels.items()):

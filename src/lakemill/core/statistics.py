@@ -1,7 +1,7 @@
 """Statistics of files and of tables, and how a publish changes them. Pure.
 
 DuckDB answers MIN and MAX from the table's statistics and prunes with them, so they are *exact or absent*; absent means
-no row for that column, for ever: a NULL bound would be replaced by the bounds of DuckDB's next file alone (traps 2).
+no row for that column, for ever: a NULL bound would be replaced by the bounds of DuckDB's next file alone.
 Values are text in DuckLake's own form; they are compared here by type, because text order is not value order.
 """
 

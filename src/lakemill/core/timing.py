@@ -1,4 +1,4 @@
-"""When was a row deleted? The rule for delete files whose positions carry snapshot ids (traps 1).
+"""When was a row deleted? The rule for delete files whose positions carry snapshot ids.
 
 Stock DuckDB rewrites a data file's delete file on each further delete and stamps the new positions with *transaction
 start + 1*, which is too small whenever another commit came in between. A group of positions with stamp ``s`` was

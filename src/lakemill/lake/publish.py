@@ -2,7 +2,7 @@
 
 Line 10 of a refresh. Files, footers and statistics are complete before; then: take the snapshot row (the commit lock
 that stock DuckDB shares) and read the facts, judge, write, let the caller write its rows, COMMIT. Four round trips, no
-COPY and no pipeline under the lock, because the server's idle timeout does not reach into those (traps 5). A commit
+COPY and no pipeline under the lock, because the server's idle timeout does not reach into those. A commit
 whose answer is lost is settled by its publish id. It never writes Parquet and never deletes a file.
 """
 

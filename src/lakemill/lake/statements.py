@@ -2,7 +2,7 @@
 
 What a publish does under the commit lock must be short: a message is one round trip, and a prepared statement is
 neither parsed nor planned again. This is the simple query protocol on purpose: no pipeline, whose pauses no timeout
-ends (traps 5). Messages go to libpq without a cursor, which would take longer than the server does for some of them.
+ends. Messages go to libpq without a cursor, which would take longer than the server does for some of them.
 Statements come from ``store/sql/publish.sql``.
 """
 

@@ -79,7 +79,7 @@ def verify(lake: Lake, name: QualifiedName, at: int | None = None) -> Verified:
     then = definitions.by_id(lake.conn, table.id, version.definition_version)
     seen = _seen(lake, then, version, snapshot)
     with duck.connect(lake.settings, lake.dsn, read_only=True) as connection, duck.explained():
-        # stock DuckDB can answer wrongly about the past with the first (research: traps 9); the second passes the keys
+        # stock DuckDB can answer wrongly about the past with the first; the second passes the keys
         # of a join below a LIMIT, and rows that are not among the first ones are shown
         connection.execute("SET disabled_optimizers = 'statistics_propagation,join_filter_pushdown'")
         connection.execute("USE memory")
@@ -151,7 +151,7 @@ def _named_at(lake: Lake, table_id: int, commit: int) -> QualifiedName:
 
 
 def require_trusted_past(lake: Lake, name: QualifiedName, commit: int) -> None:
-    """Stock DuckDB takes the stamps of back-dated deletes at their word (research: traps 1): refuse where they lie."""
+    """Stock DuckDB takes the stamps of back-dated deletes at their word: refuse where they lie."""
     stamps = lake.front.stamps
     with lake.catalog() as catalog:
         snapshot = catalog.snapshot(commit)

@@ -2,7 +2,7 @@
 
 Top to bottom: read the table's state, let Spark stage files, read their footers back, build an intent, publish. What is
 computed from the table's rows is staged once and everything else derives from that file, so that deletes and inserts
-can't disagree (traps 11). A conflict that recomputing can cure is planned again; staged files of a failed attempt are
+can't disagree. A conflict that recomputing can cure is planned again; staged files of a failed attempt are
 removed. Nothing is visible before the publish.
 """
 

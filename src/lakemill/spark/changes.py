@@ -2,7 +2,7 @@
 
 The diff holds, per changed row, the operation, the place of the row that goes (file id, position, row id)
 and the values of the row that comes. ``stage_diff`` writes it to a scratch folder; deletes, updates and inserts all
-derive from that file, never from a second evaluation (traps 11).
+derive from that file, never from a second evaluation.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Beside ``spark/outputs``, for publishes that take rows out. A delete file holds *all* deleted positions of its data
 file, strictly increasing. Few positions are written by the driver; many travel through Spark as files, never as
-literals. They must come from something that was written once (traps 11): they may be read twice here.
+literals. They must come from something that was written once: they may be read twice here.
 """
 
 from __future__ import annotations

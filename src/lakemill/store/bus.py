@@ -2,7 +2,7 @@
 
 Tables and letters are locked first, then the head, which is held to COMMIT; under it three short statements: which keys
 are known, everything that is new, COMMIT. No pipeline and no COPY under the lock, because the server's idle timeout
-does not reach into those (traps 5). A commit whose answer is lost is looked up by its id, so that it is never done
+does not reach into those. A commit whose answer is lost is looked up by its id, so that it is never done
 twice. The consuming side is ``store/consumer``.
 """
 
