@@ -21,8 +21,10 @@ from lakemill.api.probes import serve_in_thread
 from lakemill.cli.main import run
 from lakemill.core.rights import GRANTS, Role
 from lakemill.settings import Settings
+from tests.conftest import CONFINEMENT
 
 ROOT = Path(__file__).parents[2]
+HERE = "http://127.0.0.1:8640"
 PAGE = (ROOT / "docs" / "how-to" / "api.md").read_text("utf-8")
 
 
@@ -38,11 +40,12 @@ def test_the_commands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKEMILL_LAKE__POSTGRES", database)
+    monkeypatch.setenv("LAKEMILL_QUERY__CONFINEMENT", CONFINEMENT)
     variables: dict[str, str] = {}
     told = ""
     with ExitStack() as opened:
-        url = ""
-        for line in lines():
+        url = HERE
+        for line in (line.replace(HERE, url) for line in lines()):
             assign = re.fullmatch(r"(\w+)=\$\((.*)\)", line)
             words = shlex.split(assign[2] if assign else line)
             if words[:2] == ["lakemill", "api"]:
@@ -50,11 +53,11 @@ def test_the_commands(
                 with caplog.at_level("WARNING", "lakemill"):
                     url = opened.enter_context(served())
             elif words[0] == "lakemill":
-                said = ran(words[1:])
+                said = ran([variables.get(word.removeprefix("$"), word) for word in words[1:]])
                 variables |= {assign[1]: said.strip()} if assign else {}
                 told += "" if assign else said
             elif words[0] == "curl":
-                asked = ["bash", "-c", line.replace("http://127.0.0.1:8640", url)]
+                asked = ["bash", "-c", line]
                 done = subprocess.run(
                     asked, env={**os.environ, **variables}, capture_output=True, text=True, check=True
                 )
@@ -62,7 +65,14 @@ def test_the_commands(
             else:
                 monkeypatch.chdir(Path.cwd() / words[1])
     assert "authentication is off" in caplog.text
-    for words_ in ('"table":"main.orders"', "flowchart LR", "UNKNOWN_TABLE", "UNAUTHENTICATED", "tenants.alter"):
+    for words_ in (
+        '"table":"main.orders"',
+        "flowchart LR",
+        '"id","day","amount"',
+        "UNKNOWN_TABLE",
+        "UNAUTHENTICATED",
+        "tenants.alter",
+    ):
         assert words_ in told, words_
     assert variables["KEY"] not in told
 
