@@ -15,11 +15,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from lakemill.core.algebra import Node, Top, at, computed, scans, states
+from lakemill.core.algebra import WEIGHT, Node, Top, at, computed, names, scans, states
 from lakemill.core.as_sql import sql
-from lakemill.core.delta import derive
+from lakemill.core.delta import Delta, derive
 from lakemill.core.narrow import used_columns
 from lakemill.core.query import build, qualified
+from lakemill.core.ranges import origins
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.state import column_types, keep
 from lakemill.core.top import shown_by
@@ -269,6 +270,19 @@ def signed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, int]:
     return out
 
 
+def run_steps(connection: duckdb.DuckDBPyConnection, delta: Delta) -> None:
+    """A table for every step; its keys must be where they are said to come from."""
+    trees = {step.name: step.tree for step in delta.steps}
+    for step in delta.steps:
+        values = {name: t for name, t in TIMES.items() if f"${name}" in step.sql}
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {step.name} AS {step.sql}", values)
+        for key in names(step.tree):
+            if key != WEIGHT and (found := origins(step.name, key, trees)) is not None:
+                known = " UNION ".join(f'SELECT "{own}" FROM source{number}_delta' for number, own in found)
+                beyond = answer(connection, f'(SELECT "{key}" FROM {step.name}) EXCEPT ({known})')
+                assert not beyond, f"{key} of {step.name} is not only from {found}"
+
+
 def check(
     connection: duckdb.DuckDBPyConnection,
     query: str,
@@ -284,9 +298,7 @@ def check(
             connection.execute(f"CREATE OR REPLACE {view} AS FROM source{number}_{end}")
         assert bag(connection, at_time(query, TIMES[f"now_{end}"])) == expected, "the tree says another thing"
     delta = derive(tree, changed)
-    for step in delta.steps:
-        values = {name: t for name, t in TIMES.items() if f"${name}" in step.sql}
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {step.name} AS {step.sql}", values)
+    run_steps(connection, delta)
     after.subtract(before)
     assert signed(connection, delta.sql) == {key: weight for key, weight in after.items() if weight}
 
@@ -306,9 +318,7 @@ def check_kept(
         typed = connection.execute(f"DESCRIBE source{state.source}_a").fetchall()
         assert [(name, type_) for name, type_, *_ in typed] == list(column_types(state, types))
     delta = derive(kept, changed)
-    for step in delta.steps:
-        values = {name: t for name, t in TIMES.items() if f"${name}" in step.sql}
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {step.name} AS {step.sql}", values)
+    run_steps(connection, delta)
     delta = delta.without(frozenset(gate for gate in delta.gates if not answer(connection, f"FROM {gate} LIMIT 1")))
     for state in states(kept):
         now = answer(connection, sql(at(state.child, "b")))

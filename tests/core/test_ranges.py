@@ -1,12 +1,16 @@
-"""Which scans a plan restricts to keys, and by which of their columns."""
+"""Which scans a plan restricts to keys, by which of their columns, and where the keys come from.
+
+That what is said of their origin is so is asked of DuckDB, for every query of ``test_delta`` and for random ones.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from lakemill.core.delta import derive
-from lakemill.core.ranges import uses
-from tests.core.test_delta import tree_of
+from lakemill.core.ranges import origins, reached, uses
+from lakemill.core.state import keep
+from tests.core.test_delta import TYPES, tree_of
 
 
 @pytest.mark.parametrize(
@@ -37,3 +41,44 @@ def test_restricted_columns(query: str, changed: set[int], expected: dict[tuple[
         if leaf[1] != "delta"
     }
     assert told == expected
+
+
+R_K, S_K, S_W = (0, "k"), (1, "k"), (1, "w")
+
+
+@pytest.mark.parametrize(
+    ("query", "changed", "step", "key", "expected"),
+    [
+        ("SELECT k, median(v) AS m FROM r WHERE v > 1 GROUP BY k", {0}, "keys1", "__k0", {R_K}),
+        ("SELECT k + 1 AS q, median(v) AS m FROM r GROUP BY k + 1", {0}, "keys1", "__k0", None),
+        ("SELECT r.id FROM r JOIN s ON r.k = s.k", {0}, "keys1", "__k0", {R_K}),
+        # by what it is equal to: the rows of s at b are held to the delta of r
+        ("SELECT s.k, median(v) AS m FROM r JOIN s ON r.k = s.k GROUP BY s.k", {0}, "keys2", "__k0", {R_K}),
+        ("SELECT s.k, median(v) AS m FROM r JOIN s ON r.k = s.k GROUP BY s.k", {0, 1}, "keys3", "__k0", {R_K, S_K}),
+        # w of s may be any
+        ("SELECT s.w, median(v) AS m FROM r JOIN s ON r.k = s.k GROUP BY s.w", {0}, "keys2", "__k0", None),
+        # a row without a partner has NULL
+        ("SELECT s.k, count(*) AS n FROM r LEFT JOIN s ON r.k = s.k GROUP BY s.k", {1}, "keys1", "__k0", {S_K}),
+        (
+            "SELECT s.k, count(*) AS n FROM r LEFT JOIN s ON r.k = s.k GROUP BY s.k",
+            {1},
+            "source3_touched",
+            "key0",
+            None,
+        ),
+        ("SELECT k, count(*) AS n FROM r GROUP BY k", {0}, "source3_touched", "key0", {R_K}),
+        ("SELECT k FROM r UNION SELECT w FROM s", {0, 1}, "keys1", "__k0", {R_K, S_W}),
+    ],
+)
+def test_where_keys_come_from(
+    query: str, changed: set[int], step: str, key: str, expected: set[tuple[int, str]] | None
+) -> None:
+    delta = derive(keep(tree_of(query), TYPES), frozenset(changed))
+    assert origins(step, key, {found.name: found.tree for found in delta.steps}) == expected
+
+
+def test_what_only_tells_a_range_is_not_read() -> None:
+    delta = derive(tree_of("SELECT r.id, s.w FROM r JOIN s ON r.k = s.k"), frozenset({0, 1}))
+    steps = {step.name: step.tree for step in delta.steps}
+    assert len(uses([delta.tree, *steps.values()])[0, "delta"]) == 2
+    assert len(uses(reached([delta.tree], steps))[0, "delta"]) == 1

@@ -1,41 +1,23 @@
 """``python -m tests.refresh --courses N --seed S``: random courses of dynamic tables, DuckDB as the judge.
 
-One Spark session runs them all, each in a schema of its own. A failure is run again with less in it, and printed with
-its seed and what was told to the lake; then exit code 1.
+``--jobs`` processes share them, some courses at a time; each has a Spark session and a lake of its own, and every
+course a schema of its own. A failure is run again with less in it, and printed with its seed and what was told to the
+lake; then exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
-import tempfile
 import time
-import traceback
 from collections import Counter
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 
-import lakemill
-from lakemill.lake import duck
-from lakemill.settings import Settings
-from lakemill.spark import session
-from lakemill.store.embedded import EmbeddedPostgres
-from tests.fuzz.__main__ import SPARK
-from tests.refresh.course import Course
+from tests.refresh.run import run
 
-PER_LAKE = 100  # a catalog that grows for ever would slow the last courses down
-
-
-def smaller(course: Course, error: Exception) -> tuple[Course, Exception]:
-    """The course with fewer rounds and without a writer, as far as it still fails."""
-    for attempt, (rounds, alone) in enumerate(((1, True), (1, False), (course.rounds, True)), 1):
-        other = Course(course.lake, course.seed, course.given, rounds, alone, attempt)
-        try:
-            other.run()
-        except Exception as again:
-            return other, again
-    return course, error
+PER_LAKE = 50  # a catalog, and a JVM, that grow for ever would slow the last courses down
 
 
 def main() -> int:
@@ -44,44 +26,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--only", type=int, nargs="+", help="these seeds")
     parser.add_argument("--query", nargs="+", default=(), help="with these queries, by name")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("-v", "--verbose", action="store_true")
     given = parser.parse_args()
     seeds = list(given.only or range(given.seed, given.seed + given.courses))
-    started, failed, actions = time.monotonic(), 0, Counter[str]()
-    for first in range(0, len(seeds), PER_LAKE):
-        some = seeds[first : first + PER_LAKE]
-        root = Path(tempfile.mkdtemp(prefix="lakemill-refresh-"))
-        server = EmbeddedPostgres(root / ".lakemill" / "postgres", fast=True)
-        try:
-            settings = Settings.load(root, {**SPARK, "spark.profile": "small"})
-            with duck.connect(settings, server.start(), create=True, inline=0) as connection:
-                connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
-            with lakemill.open(settings) as lake:
-                for seed in some:
-                    course = Course(lake, seed, tuple(given.query))
-                    try:
-                        course.run()
-                    except Exception as error:
-                        failed += 1
-                        course, error = smaller(course, error)
-                        print(f"✗ {seed} {course.names}: {str(error)[:600]}")
-                        print(f"  in {course.rounds} rounds, {'alone' if course.alone else 'with a writer'}")
-                        print("\n".join(f"  {line}" for line in course.log), flush=True)
-                        if given.verbose:
-                            traceback.print_exception(error)
-                    actions.update(action for _, action in course.actions)
-                    done = first + some.index(seed) + 1
-                    if done % 10 == 0:
-                        print(f"{time.strftime('%H:%M:%S')} {done} courses, {failed} failed", flush=True)
-        finally:
-            server.remove()
-            shutil.rmtree(root, ignore_errors=True)
-    session.stop()
+    started, done, failed, actions = time.monotonic(), 0, 0, Counter[str]()
+    size = min(PER_LAKE, -(-len(seeds) // given.jobs))
+    parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
+    with ProcessPoolExecutor(given.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+        running = {pool.submit(run, part, tuple(given.query), given.verbose): part for part in parts}
+        for part in as_completed(running):
+            wrong, did = part.result()
+            done, failed, actions = done + len(running[part]), failed + wrong, actions + did
+            print(f"{time.strftime('%H:%M:%S')} {done} courses, {failed} failed", flush=True)
     print(f"{len(seeds)} courses, {failed} failed; {dict(actions)}; {time.monotonic() - started:.0f} s", flush=True)
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # the JVM's end is not waited for
+    sys.exit(main())

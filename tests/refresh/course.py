@@ -72,7 +72,8 @@ class Course:
         self.busy = self.rng.random() < 0.4
 
     def run(self) -> None:
-        execute.LEAST_BYTES = self.rng.choice([0, 4 << 20])  # small tables are read by ranges, too
+        # small tables are read by ranges, too: those that the catalog knows, or those of the keys themselves
+        execute.LEAST_BYTES, execute.FEW_BYTES = self.rng.choice([(0, 0), (0, 32 << 20), (4 << 20, 32 << 20)])
         self._tell(
             "SET disabled_optimizers = 'join_filter_pushdown'"
         )  # it is wrong about a top: see tests/core/fuzz.py

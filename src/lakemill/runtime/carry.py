@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from lakemill.core.algebra import End, Stored, scans, states
+from lakemill.core.algebra import Stored, states
 from lakemill.core.commit import (
     AddFiles,
     Check,
@@ -36,7 +36,6 @@ from lakemill.core.names import fold
 from lakemill.core.parts import stable_columns
 from lakemill.core.plan import Plan
 from lakemill.core.refresh import Action, Trigger
-from lakemill.core.scan import ReadPlan
 from lakemill.core.schema import Column, duck_type
 from lakemill.core.shape import NotIncremental
 from lakemill.core.state import column_types
@@ -44,12 +43,12 @@ from lakemill.errors import UnknownTable
 from lakemill.lake.scan import rows_of
 from lakemill.runtime.apply import applied
 from lakemill.runtime.fill import Filling, new_table, state_name
+from lakemill.runtime.leaves import Leaves
 from lakemill.runtime.limits import limited
 from lakemill.runtime.progress import telling
-from lakemill.runtime.window import SourceWindow, StateWindow, Window, narrowed, plan_leaf
+from lakemill.runtime.window import Window
 from lakemill.runtime.write import Writing, diff_of, writing
 from lakemill.spark import diff as diffs
-from lakemill.spark.ends import NOTHING
 from lakemill.spark.execute import Execution
 from lakemill.spark.outputs import explained_write
 from lakemill.spark.profiles import profile_conf, profiled
@@ -95,7 +94,7 @@ class _Carrying:
     def __init__(self, work: Refresh, held: claims.Claim, plan: Plan, window: Window, status: Status) -> None:
         self.work, self.held, self.plan, self.window, self.status = work, held, plan, window, status
         self.lake = work.lake
-        self.reads: list[ReadPlan] = []
+        self.leaves = Leaves(work.lake, window, work.shape)
         self.keys: int | None = None
         """That were computed anew."""
 
@@ -148,7 +147,7 @@ class _Carrying:
         """All states, computed from the sources and compared with what is kept: what is equal is not written."""
         found = []
         for state, kept in zip(self._wanted_states(), self.window.states, strict=True):
-            own = self._table_of(kept)
+            own = self.leaves.table_of(kept)
             attempt = self._prepared(stack, own)
             columns = attempt.state.table.columns
             with self.work.phase("compute"):
@@ -163,9 +162,6 @@ class _Carrying:
     def _wanted_states(self) -> list[Stored]:
         shape = self.work.shape
         return [] if isinstance(shape, NotIncremental) else states(shape)
-
-    def _table_of(self, state: StateWindow) -> Table:
-        return self.lake.table(state.table.full_name)
 
     def _filled(self, filling: Filling, parts: Sequence[DataFrame], old: int | None) -> Written:
         files = tuple(file for part in parts for file in filling.attempt.files(part))
@@ -205,7 +201,7 @@ class _Carrying:
         found = []
         for number in delta.merged:
             state = self.window.states[number - len(self.window.sources)]
-            own = self._table_of(state)
+            own = self.leaves.table_of(state)
             attempt = self._prepared(stack, own)
             needed = attempt.requirements(Purpose.EQUATION, self.window.head)
             signed = execution.state_delta(number, attempt.state.table.columns)
@@ -248,7 +244,7 @@ class _Carrying:
             "b": self.work.t,
         }
         types, sizes = self._known()
-        with Execution(self.lake.spark, self._leaf, types, sizes, columns, clock) as execution:
+        with Execution(self.lake.spark, self.leaves.frame, types, sizes, columns, clock, self.leaves) as execution:
             yield execution
 
     def _known(self) -> tuple[list[Mapping[str, str]], list[int]]:
@@ -263,27 +259,6 @@ class _Carrying:
         numbers = {found.source.key: i for i, found in enumerate(self.window.sources)}
         return execution.whole(self.work.query if isinstance(shape, NotIncremental) else shape, numbers)
 
-    def _leaf(self, number: int, end: End, where: str | None) -> DataFrame:
-        if number >= len(self.window.sources):
-            state = self.window.states[number - len(self.window.sources)]
-            own = self._table_of(state)
-            plan = state.scan
-            if where is not None:
-                none = ReadPlan(state.table, None, state.scan.b, ())
-                plan = none if where == NOTHING else own.plan_scan(state.scan.b, where)
-            self.reads.append(plan)
-            return own.frame(plan, where)
-        source = self.window.sources[number]
-        plan = narrowed(plan_leaf(self.lake, source, end, where), self._used(number, source))
-        self.reads.append(plan)
-        return self.lake.table(str(source.source.name)).frame(plan, where)
-
-    def _used(self, number: int, source: SourceWindow) -> Sequence[str]:
-        shape = self.work.shape
-        if isinstance(shape, NotIncremental):
-            return source.source.columns
-        return tuple({own for scan in scans(shape) if scan.source == number for _, own in scan.columns})
-
     # ------------------------------------------------------------ line 10
     def publish(self, own: Written, states: list[Written] | None) -> RefreshRecord:
         """One transaction; without updates only our own rows move. ``states``: None where they stay as they are."""
@@ -295,8 +270,8 @@ class _Carrying:
         measured = self._measured(own, states) | {
             "rows_inserted": inserted,
             "rows_deleted": deleted,
-            "records_read": sum(plan.rows_to_read for plan in self.reads),
-            "bytes_read": sum(plan.bytes_to_read for plan in self.reads),
+            "records_read": sum(plan.rows_to_read for plan in self.leaves.reads),
+            "bytes_read": sum(plan.bytes_to_read for plan in self.leaves.reads),
             "files": len(files := _written(updates)),
             "bytes_written": sum(file.size_bytes for file in files),
             **self._spent(),

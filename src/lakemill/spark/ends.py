@@ -87,13 +87,36 @@ def few_ends(frame: DataFrame, kinds: Mapping[str, t.DataType]) -> dict[str, End
     return {name: _of_few(column, kinds[name]) for name, column in zip(kinds, found.columns, strict=True)}
 
 
+def stated(found: Iterable[tuple[int | None, int | None, str | None, str | None]], type_: t.DataType) -> Ends:
+    """What the catalog knows of a column in some files, of each: how many values and NULLs, and the bounds as text."""
+    pairs = []
+    for values, nulls, low, high in found:
+        if nulls != 0 or (values != 0 and (low is None or high is None)):
+            return None
+        if low is not None and high is not None:
+            whole = isinstance(type_, NUMBERS)
+            pairs.append((int(low), int(high)) if whole else (spelled(low, type_), spelled(high, type_)))
+    if any(None in pair for pair in pairs):
+        return None
+    ranges = joined(pairs) or ()
+    if len(ranges) <= BUCKETS:
+        return ranges
+    return joined(ranges, nearer=_nearer(ranges)) if isinstance(type_, NUMBERS) else None
+
+
+def _nearer(ranges: Sequence[tuple[int, int]]) -> int:
+    """How near to each other ranges must be put together, so that about ``BUCKETS`` are left."""
+    gaps = sorted((low - high for (_, high), (low, _) in pairwise(ranges)), reverse=True)
+    return max(2, gaps[BUCKETS] if len(gaps) > BUCKETS else 2)
+
+
 def _of_few(values: pa.ChunkedArray, type_: t.DataType) -> Ends:
     if values.null_count:
         return None
     keys = sorted(set(values.to_pylist()))
     if isinstance(type_, NUMBERS):
-        gaps = sorted((high - low for low, high in pairwise(keys)), reverse=True)
-        return joined(((key, key) for key in keys), nearer=max(2, gaps[BUCKETS] if len(gaps) > BUCKETS else 2))
+        ranges = [(key, key) for key in keys]
+        return joined(ranges, nearer=_nearer(ranges))
     words = [spelled(key, type_) for key in keys]
     return None if None in words or len(words) > BUCKETS else tuple((word, word) for word in words)
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import reduce
 from types import TracebackType
-from typing import cast
+from typing import Protocol, cast
 
 import sqlglot
 from py4j.protocol import Py4JError
@@ -24,24 +24,49 @@ from pyspark.sql.types import DataType
 from sqlglot import exp
 
 from lakemill.core import dialect
-from lakemill.core.algebra import WEIGHT, End, Node, Stored, at
+from lakemill.core.algebra import WEIGHT, End, Node, Read, Stored, at
 from lakemill.core.as_sql import leaf, sql
 from lakemill.core.clock import NOW, bound, with_parameter
 from lakemill.core.delta import Delta, Step
 from lakemill.core.ducktypes import numeric, parse
-from lakemill.core.ranges import Use, uses
+from lakemill.core.ranges import Use, origins, reached, uses
 from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark, shown_type
 from lakemill.core.sparksql import SparkQuery
-from lakemill.spark.ends import NUMBERS, ORDERED, Ends, Word, apart, ends_of, few_ends, joined, read_ends, within
+from lakemill.spark.ends import (
+    NUMBERS,
+    ORDERED,
+    Ends,
+    Word,
+    apart,
+    ends_of,
+    few_ends,
+    joined,
+    read_ends,
+    together,
+    within,
+)
 from lakemill.spark.executors import has_executors
 from lakemill.telemetry.log import log
 
 Leaf = Callable[[int, End, str | None], DataFrame]
 """A source at an end, and a condition, in Spark SQL, on the rows that are needed."""
 
+
+class Known(Protocol):
+    """What is known before anything is computed."""
+
+    def size(self, number: int, end: End, where: str) -> int:
+        """How many bytes a leaf reads under a condition."""
+
+    def bounds(self, number: int, column: str) -> Ends:
+        """Between which values those of a column lie in a source's delta."""
+
+
 LEAST_BYTES = 4 << 20
-"""Of a source: below, to ask for the range of the keys costs more than to read it all."""
+"""Of a source: below, to ask the catalog for the range of the keys costs more than to read it all."""
+FEW_BYTES = 32 << 20
+"""Of what is left of a source then: below, to compute the keys, for their exact range, costs more than to read it."""
 _DERIVED = ("_delta", "_b")
 """Ends of a state that cost next to nothing to derive from its merged groups: they are not kept."""
 
@@ -57,12 +82,13 @@ class Execution:
         sizes: Sequence[int],
         output: Sequence[Column],
         clock: Mapping[str, datetime | None],
+        known: Known | None = None,
     ) -> None:
         """``types``: the columns of each source, then of each state, with DuckDB's types; ``sizes``: its bytes.
 
-        ``clock``: what now means at end a and at end b.
+        ``clock``: what now means at end a and at end b. ``known``: of deltas; None where none is asked for.
         """
-        self._spark, self._leaves, self._output = spark, leaves, output
+        self._spark, self._leaves, self._output, self._known = spark, leaves, output, known
         self._prefix = f"lakemill_{uuid.uuid4().hex}_"
         self._clock, self._bytes, self._apart = clock, sizes, has_executors(spark)
         self._types: dict[str, Mapping[str, str]] = {}
@@ -72,10 +98,13 @@ class Execution:
             self._types[self._prefix + leaf(number, "delta")] = {**columns, WEIGHT: "BIGINT"}
         self._views: set[str] = set()
         self._steps: dict[str, Step] = {}
+        self._trees: dict[str, Node] = {}
         self._begun: set[str] = set()
         self._kept: dict[str, DataFrame] = {}
         self._ends: dict[str, dict[str, Ends]] = {}
         self._uses: dict[tuple[int, End], list[Use]] = {}
+        """By leaf, all scans that its rows must do for; ``_read`` are those among them that surely happen."""
+        self._read: dict[tuple[int, End], list[Use]] = {}
 
     def __enter__(self) -> Execution:
         return self
@@ -100,6 +129,9 @@ class Execution:
     def _plan(self, delta: Delta) -> None:
         self._uses = uses([*(step.tree for step in delta.steps), delta.tree])
         self._steps = {step.name: step for step in delta.steps}
+        self._trees = {step.name: step.tree for step in delta.steps}
+        changed = (Read(leaf(number, "delta"), ()) for number in delta.merged)
+        self._read = uses(reached([delta.tree, *changed], self._trees))
 
     def _is_empty(self, step: str) -> bool:
         self._need(step)
@@ -190,7 +222,7 @@ class Execution:
             if name in self._views:  # a step that was computed to know the range may have asked for it
                 return
             frame = self._leaves(number, at_end, needed)
-            if at_end == "delta" and len(self._uses.get((number, at_end), ())) > 1:
+            if at_end == "delta" and len(self._read.get((number, at_end), ())) > 1:
                 # files in which rows were deleted are read once
                 frame = self._kept[name] = _keep(frame, apart=self._apart)
             self._add(name, frame)
@@ -202,14 +234,29 @@ class Execution:
             return None
         if () in found:  # somebody needs all of it
             return None
-        known = [{own: self._range(step, key) for own, step, key in use} for use in found]
+        stated = self._within(number, end, self._stated)
+        left = self._bytes[number]
+        if self._known is not None and stated is not None:
+            left = self._known.size(number, end, stated)
+        return stated if left < FEW_BYTES else self._within(number, end, self._range) or stated
+
+    def _within(self, number: int, end: End, ends: Callable[[str, str], Ends]) -> str | None:
+        """The condition on a leaf's columns, from what is found to be the range of the keys that they are held to."""
+        known = [{own: ends(step, key) for own, step, key in use} for use in self._uses[number, end]]
         needed: dict[str, Ends] = {}
         types = self._types[self._prefix + leaf(number, end)]
         for own in known[0]:
-            ranges = [ends.get(own) for ends in known]
-            if None not in ranges and all(_fits(ends, types[own]) for ends in ranges):
-                needed[own] = joined(pair for ends in ranges for pair in ends or ())
+            ranges = [found.get(own) for found in known]
+            if None not in ranges and all(_fits(found, types[own]) for found in ranges):
+                needed[own] = joined(pair for found in ranges for pair in found or ())
         return within(needed)
+
+    def _stated(self, step: str, key: str) -> Ends:
+        """The range of a key by what the catalog knows of where it comes from: nothing is computed."""
+        found = origins(step, key, self._trees)
+        if self._known is None or found is None:
+            return None
+        return together(self._known.bounds(source, column) for source, column in found)
 
     def _range(self, step: str, key: str) -> Ends:
         """Of one key of a step; a step is asked once, for all of its keys that have an order."""
