@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("-v", "--verbose", action="store_true")
     given = parser.parse_args()
     seeds = list(given.only or range(given.seed, given.seed + given.courses))
-    started, failed, actions = time.monotonic(), 0, Counter[str]()
+    started, failed, actions, reasons = time.monotonic(), 0, Counter[str](), Counter[str]()
     for first in range(0, len(seeds), PER_LAKE):
         some = seeds[first : first + PER_LAKE]
         root = Path(tempfile.mkdtemp(prefix="lakemill-refresh-"))
@@ -70,6 +70,7 @@ def main() -> int:
                         if given.verbose:
                             traceback.print_exception(error)
                     actions.update(action for _, action in course.actions)
+                    reasons.update(course.reasons)
                     done = first + some.index(seed) + 1
                     if done % 10 == 0:
                         print(f"{time.strftime('%H:%M:%S')} {done} courses, {failed} failed", flush=True)
@@ -77,7 +78,10 @@ def main() -> int:
             server.remove()
             shutil.rmtree(root, ignore_errors=True)
     session.stop()
-    print(f"{len(seeds)} courses, {failed} failed; {dict(actions)}; {time.monotonic() - started:.0f} s", flush=True)
+    print(
+        f"{len(seeds)} courses, {failed} failed; {dict(actions)}; {dict(reasons)}; {time.monotonic() - started:.0f} s",
+        flush=True,
+    )
     return 1 if failed else 0
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from lakemill.core.algebra import End, Stored, scans, states
+from lakemill.core.algebra import End, Stored, scans
 from lakemill.core.commit import (
     AddFiles,
     Check,
@@ -34,7 +34,7 @@ from lakemill.core.delta import Delta
 from lakemill.core.lag import Version
 from lakemill.core.names import fold
 from lakemill.core.parts import stable_columns
-from lakemill.core.plan import Plan
+from lakemill.core.plan import Plan, Shape, wanted_states
 from lakemill.core.refresh import Action, Trigger
 from lakemill.core.scan import ReadPlan
 from lakemill.core.schema import Column, duck_type
@@ -95,6 +95,7 @@ class _Carrying:
     def __init__(self, work: Refresh, held: claims.Claim, plan: Plan, window: Window, status: Status) -> None:
         self.work, self.held, self.plan, self.window, self.status = work, held, plan, window, status
         self.lake = work.lake
+        self.shape: Shape = work.shape if plan.states else work.without_states
         self.reads: list[ReadPlan] = []
         self.keys: int | None = None
         """That were computed anew."""
@@ -161,8 +162,7 @@ class _Carrying:
         return found
 
     def _wanted_states(self) -> list[Stored]:
-        shape = self.work.shape
-        return [] if isinstance(shape, NotIncremental) else states(shape)
+        return wanted_states(self.shape)
 
     def _table_of(self, state: StateWindow) -> Table:
         return self.lake.table(state.table.full_name)
@@ -236,7 +236,7 @@ class _Carrying:
 
     def _parts(self, rows: DataFrame, columns: Sequence[Column], state: Stored | None = None) -> list[DataFrame]:
         """Rows of the table, or of a state, in as many parts as the plan says."""
-        shape = self.work.shape if state is None else state
+        shape = self.shape if state is None else state
         places = () if isinstance(shape, NotIncremental) else stable_columns(shape)
         return diffs.parts_of(rows, columns, places, self.plan.profile.batches)
 
@@ -259,7 +259,7 @@ class _Carrying:
         return found, [*sizes, *(0 for _ in range(len(found) - len(sizes)))]  # a state that is being made
 
     def whole(self, execution: Execution) -> DataFrame:
-        shape = self.work.shape
+        shape = self.shape
         numbers = {found.source.key: i for i, found in enumerate(self.window.sources)}
         return execution.whole(self.work.query if isinstance(shape, NotIncremental) else shape, numbers)
 
@@ -279,7 +279,7 @@ class _Carrying:
         return self.lake.table(str(source.source.name)).frame(plan, where)
 
     def _used(self, number: int, source: SourceWindow) -> Sequence[str]:
-        shape = self.work.shape
+        shape = self.shape
         if isinstance(shape, NotIncremental):
             return source.source.columns
         return tuple({own for scan in scans(shape) if scan.source == number for _, own in scan.columns})
