@@ -142,7 +142,7 @@ class Course:
 
     # ------------------------------------------------------------ steps
     def _create(self, name: str, query: str) -> None:
-        mode = self.rng.choices(["AUTO", "ADAPTIVE", "FULL"], [8, 3, 1])[0]  # deltas are what can be wrong
+        mode = self.rng.choices(["AUTO", "ADAPTIVE", "FULL"], [7, 4, 1])[0]  # deltas are what can be wrong
         self.adaptive |= mode == "ADAPTIVE"
         threshold = self.rng.choices([1.0, 0.3], [10, 1])[0]
         text = (
@@ -196,7 +196,7 @@ class Course:
             self._tell(self._rows(table, count))
 
     def _refresh(self) -> None:
-        if self.adaptive and self.fate.random() < 0.7:
+        if self.adaptive and self.fate.random() < 0.9:
             self._experience(self.fate.choice([0, 3600]))
         for record in refresh(self.lake, list(self.queries), full=self.rng.random() < 0.05):
             told = f"{record.name}: {record.outcome.value} {record.action and record.action.value} {record.reason}"
