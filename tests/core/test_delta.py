@@ -22,7 +22,7 @@ from lakemill.core.narrow import used_columns
 from lakemill.core.query import build, qualified
 from lakemill.core.ranges import origins
 from lakemill.core.shape import NotIncremental, Volatile
-from lakemill.core.state import column_types, keep
+from lakemill.core.state import column_types, keep, plain
 from lakemill.core.top import shown_by
 from lakemill.core.widen import Types, widened
 
@@ -309,6 +309,8 @@ def check_kept(
     """The same with states, which hold what their groups were before."""
     before, after = (bag(connection, sql(at(computed(tree), end))) for end in ("a", "b"))
     kept = keep(tree, types)
+    whole, alone = (bag(connection, sql(at(one, "b"))) for one in (computed(kept), plain(tree, types)))
+    assert whole == alone, "without states it is another table"
     for state in states(kept):
         end = sql(at(state.child, "a"))
         values = {name: t for name, t in TIMES.items() if f"${name}" in end}

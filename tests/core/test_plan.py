@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from lakemill.core.definition import RefreshMode
-from lakemill.core.plan import Experience, Plan, Reason, Shape, SourceSize, decide, obstacle, resolve
+from lakemill.core.experience import AGAIN, Experience, Past, learnt
+from lakemill.core.plan import Plan, Reason, Shape, SourceSize, decide, obstacle, resolve, wanted_states
 from lakemill.core.profile import Thresholds, require_profile, with_profile
 from lakemill.core.refresh import Action
 from lakemill.core.shape import NotIncremental
+from lakemill.core.state import keep
 from lakemill.errors import UnknownProfile
-from tests.core.test_delta import QUERIES, WHOLE, tree_of
+from tests.core.test_delta import QUERIES, TYPES, WHOLE, tree_of
 
 STILL = SourceSize(rows=1_000_000, bytes=100_000_000)
 INSERTS = SourceSize(1_000_000, 100_000_000, delta_rows=100, delta_bytes=10_000, changed=True, only_inserts=True)
@@ -102,21 +104,6 @@ def test_threshold(delta_rows: int, expected: str) -> None:
     assert action(QUERIES["group by"], {0: size}, RefreshMode.INCREMENTAL) == "KEYS KEYS"
 
 
-@pytest.mark.parametrize(
-    ("experience", "expected"),
-    [
-        (Experience(deltas=2, rows=10, whole=3), False),
-        (Experience(deltas=4, rows=10, whole=3), True),
-        (Experience(deltas=4, rows=19, whole=3), True),
-        (Experience(deltas=4, rows=20, whole=3), False),  # half as many rows now: worth a try
-        (Experience(deltas=4, rows=10, whole=3, whole_since=9), True),
-        (Experience(deltas=4, rows=10, whole=3, whole_since=10), False),
-    ],
-)
-def test_what_was_slower_is_left_for_a_while(experience: Experience, expected: bool) -> None:
-    assert experience.against_deltas(10) == expected
-
-
 def test_adaptive_takes_the_cheaper_way() -> None:
     size = SourceSize(1_000_000, 100_000_000, delta_rows=1000, delta_bytes=100_000_001, changed=True)
     assert action(QUERIES["filter"], {0: size}, RefreshMode.ADAPTIVE) == "FULL FULL_IS_CHEAPER"
@@ -129,6 +116,109 @@ def test_estimates() -> None:
     assert plan.action is Action.KEYS
     assert plan.full_bytes == 100_000_000
     assert plan.incremental_bytes == 10_000 + 2 * 1_000_000  # the delta, and a hundredth of the source at both ends
+
+
+# ---------------------------------------------------------------- experience
+@pytest.mark.parametrize(
+    ("experience", "expected"),
+    [
+        (Experience(deltas=2, rows=10, whole=3), False),
+        (Experience(deltas=4, rows=10, whole=3), True),
+        (Experience(deltas=4, rows=19, whole=3), True),
+        (Experience(deltas=4, rows=20, whole=3), False),  # half as many rows now: worth a try
+        (Experience(deltas=4, rows=10, whole=3, whole_since=9), True),
+        (Experience(deltas=4, rows=10, whole=3, whole_since=10), False),
+        (Experience(deltas=None, rows=0, whole=3, whole_since=1), False),  # nothing is known against them
+    ],
+)
+def test_what_was_slower_is_left_for_a_while(experience: Experience, expected: bool) -> None:
+    assert experience.against_deltas(10) == expected
+
+
+@pytest.mark.parametrize(
+    ("experience", "expected"),
+    [
+        (Experience(deltas=4, rows=10, whole=3, whole_since=1), True),
+        (Experience(deltas=2, rows=10, whole=3, whole_since=1), False),
+        (Experience(deltas=4, rows=20, whole=3, whole_since=1), False),
+        (Experience(deltas=4, rows=20, whole=3, whole_since=1, in_vain=True), True),  # few rows came to nothing before
+        (Experience(deltas=2, rows=10, whole=3, whole_since=9, in_vain=True), True),
+        (Experience(deltas=2, rows=10, whole=3, whole_since=10, in_vain=True), False),
+        (Experience(deltas=None, rows=0, whole=3, whole_since=0), False),  # it was another definition that had none
+        (Experience(deltas=None, rows=0, whole=3, whole_since=9), True),
+        (Experience(deltas=None, rows=0, whole=3, whole_since=10), False),
+    ],
+)
+def test_states_that_were_given_up_stay_so_for_a_while(experience: Experience, expected: bool) -> None:
+    assert experience.against_states(10) == expected
+
+
+FIRST = Past(Action.INITIALIZE, "FIRST_LOAD", 8)
+MERGE = Past(Action.MERGE, "MERGE", 5, 100)
+CHEAPER = Past(Action.FULL, "FULL_IS_CHEAPER", 3, 90)
+FILLED = Past(Action.FULL, "STATES_FILLED", 9, 20)
+ABOVE = Past(Action.FULL, "ABOVE_THRESHOLD", 7)
+NOTHING = Past(Action.NO_DATA, "NO_CHANGE", 0)
+
+
+@pytest.mark.parametrize(
+    ("past", "expected"),
+    [
+        ([], None),
+        ([MERGE], None),
+        ([FIRST], Experience(None, 0, 4)),  # states take about as long again as the query
+        ([MERGE, FIRST], Experience(5, 100, 4)),
+        ([ABOVE, MERGE, FIRST], Experience(5, 100, 3.5)),
+        ([CHEAPER, FIRST], Experience(None, 0, 3, 1)),  # by bytes: exact, and deltas were never tried
+        ([NOTHING, CHEAPER, ABOVE, CHEAPER, MERGE, FIRST], Experience(5, 100, 3, 2)),
+        ([FILLED, CHEAPER, CHEAPER, MERGE, FIRST], Experience(5, 100, 3, 2)),  # the trial is still due
+        ([ABOVE, FILLED, CHEAPER, CHEAPER, MERGE, FIRST], Experience(5, 100, 3, 2)),
+        ([CHEAPER, FILLED, CHEAPER, CHEAPER, MERGE, FIRST], Experience(5, 100, 3, 1, in_vain=True)),
+        ([MERGE, FILLED, CHEAPER, CHEAPER, MERGE, FIRST], Experience(5, 100, 3)),  # tried, and slow again
+        ([CHEAPER, MERGE, FILLED, CHEAPER, MERGE, FIRST], Experience(5, 100, 3, 1)),
+    ],
+)
+def test_what_the_past_teaches(past: list[Past], expected: Experience | None) -> None:
+    assert learnt(past, stateful=True) == expected
+
+
+def test_without_states_every_whole_refresh_is_exact() -> None:
+    assert learnt([ABOVE, CHEAPER, MERGE, FIRST], stateful=False) == Experience(5, 100, 7, 1)
+
+
+SLOW = Experience(deltas=4, rows=100, whole=3, whole_since=1)
+QUICK = Experience(deltas=2, rows=100, whole=3, whole_since=1)
+BYTES = SourceSize(1_000_000, 100_000_000, delta_rows=100, delta_bytes=100_000_001, changed=True)
+MANY = SourceSize(1_000_000, 100_000_000, delta_rows=400_000, delta_bytes=10_000, changed=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "experience", "there", "given_up"),
+    [
+        (STILL, SLOW, "NO_DATA NO_CHANGE", "NO_DATA NO_CHANGE"),
+        (CHANGES, None, "MERGE MERGE kept", "FULL STATES_FILLED kept"),
+        (CHANGES, QUICK, "MERGE MERGE kept", "FULL STATES_FILLED kept"),
+        (CHANGES, SLOW, "FULL FULL_IS_CHEAPER", "FULL FULL_IS_CHEAPER"),
+        (CHANGES, Experience(4, 100, 3, AGAIN), "MERGE MERGE kept", "FULL STATES_FILLED kept"),
+        (CHANGES, Experience(None, 0, 3, 1), "MERGE MERGE kept", "FULL FULL_IS_CHEAPER"),
+        (CHANGES, Experience(None, 0, 3, AGAIN), "MERGE MERGE kept", "FULL STATES_FILLED kept"),
+        (BYTES, QUICK, "FULL FULL_IS_CHEAPER", "FULL FULL_IS_CHEAPER"),
+        (MANY, SLOW, "FULL ABOVE_THRESHOLD kept", "FULL ABOVE_THRESHOLD"),
+    ],
+)
+def test_what_becomes_of_states(size: SourceSize, experience: Experience | None, there: str, given_up: str) -> None:
+    """ADAPTIVE keeps them up as long as it counts on deltas; ``kept`` says so."""
+    shape = keep(tree_of("SELECT k, count(*) AS n, sum(v) AS t FROM r GROUP BY k"), TYPES)
+    (state,) = wanted_states(shape)
+    found = {}
+    for gone in (False, True):
+        sizes = {0: size, 1: STILL, 2: STILL} | ({} if gone else {state.source: SourceSize(10, 1_000)})
+        resolved = resolve(RefreshMode.ADAPTIVE, shape)
+        plan = decide(shape, resolved, sizes, threshold=0.3, experience=experience, given_up=gone)
+        kept = " kept" if plan.states and plan.action is not Action.NO_DATA else ""
+        found[gone] = f"{plan.action.value} {plan.reason.code}{kept}"
+        assert (plan.delta is not None) == (plan.action is Action.MERGE)
+    assert found == {False: there, True: given_up}
 
 
 # ---------------------------------------------------------------- profiles

@@ -30,16 +30,16 @@ def main() -> int:
     parser.add_argument("-v", "--verbose", action="store_true")
     given = parser.parse_args()
     seeds = list(given.only or range(given.seed, given.seed + given.courses))
-    started, done, failed, actions = time.monotonic(), 0, 0, Counter[str]()
+    started, done, failed, told = time.monotonic(), 0, 0, Counter[str]()
     size = min(PER_LAKE, -(-len(seeds) // given.jobs))
     parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
     with ProcessPoolExecutor(given.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
         running = {pool.submit(run, part, tuple(given.query), given.verbose): part for part in parts}
         for part in as_completed(running):
             wrong, did = part.result()
-            done, failed, actions = done + len(running[part]), failed + wrong, actions + did
+            done, failed, told = done + len(running[part]), failed + wrong, told + did
             print(f"{time.strftime('%H:%M:%S')} {done} courses, {failed} failed", flush=True)
-    print(f"{len(seeds)} courses, {failed} failed; {dict(actions)}; {time.monotonic() - started:.0f} s", flush=True)
+    print(f"{len(seeds)} courses, {failed} failed; {dict(told)}; {time.monotonic() - started:.0f} s", flush=True)
     return 1 if failed else 0
 
 

@@ -9,16 +9,18 @@ against what a reader sees.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
 from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 import sqlglot
 from sqlglot import exp
 
+from lakemill.core import experience, plan
 from lakemill.core.ddl import parse_definition
 from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import Action, Outcome
@@ -53,9 +55,11 @@ class Course:
     attempt: int = 0
     log: list[str] = field(default_factory=list)
     actions: list[tuple[str, str]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rng = Random(f"course {self.seed}")
+        self.rng, self.fate = Random(f"course {self.seed}"), Random(f"experience {self.seed}")
+        self.adaptive = False
         self.schema = f"c{self.seed}" + (f"_{self.attempt}" if self.attempt else "")
         self.queries: dict[QualifiedName, str] = {}
         self.given = self.names
@@ -72,6 +76,12 @@ class Course:
         self.busy = self.rng.random() < 0.4
 
     def run(self) -> None:
+        # of tables as small as these the whole is nearly always fewer bytes: ADAPTIVE would seldom try deltas
+        unread = patch.object(plan, "_bytes", lambda *_: 0) if self.fate.random() < 0.7 else nullcontext()
+        with unread, patch.object(experience, "AGAIN", self.fate.choice([1, 2, 10])):
+            self._run()
+
+    def _run(self) -> None:
         # small tables are read by ranges, too: those that the catalog knows, or those of the keys themselves
         execute.LEAST_BYTES, execute.FEW_BYTES = self.rng.choice([(0, 0), (0, 32 << 20), (4 << 20, 32 << 20)])
         self._tell(
@@ -87,7 +97,7 @@ class Course:
         if self.rng.random() < 0.5:
             self._create_consumer("d0")
         self._judge()
-        for _ in range(self.rounds):
+        for _ in range(self.rounds + (2 if self.adaptive else 0)):  # until states have gone and come
             for _ in range(self.rng.randrange(1, 5)):
                 self._change()
             with self._somebody_else() as wrote:
@@ -133,7 +143,8 @@ class Course:
 
     # ------------------------------------------------------------ steps
     def _create(self, name: str, query: str) -> None:
-        mode = self.rng.choices(["AUTO", "ADAPTIVE", "FULL"], [10, 1, 1])[0]  # deltas are what can be wrong
+        mode = self.rng.choices(["AUTO", "ADAPTIVE", "FULL"], [9, 2, 1])[0]  # deltas are what can be wrong
+        self.adaptive |= mode == "ADAPTIVE"
         threshold = self.rng.choices([1.0, 0.3], [10, 1])[0]
         text = (
             f"CREATE DYNAMIC TABLE {self.schema}.{name} TARGET_LAG = '1 minute' REFRESH_MODE = {mode}"
@@ -186,12 +197,24 @@ class Course:
             self._tell(self._rows(table, count))
 
     def _refresh(self) -> None:
+        if self.adaptive and self.fate.random() < 0.9:
+            self._experience(self.fate.choice([0, 3600]))
         for record in refresh(self.lake, list(self.queries), full=self.rng.random() < 0.05):
             told = f"{record.name}: {record.outcome.value} {record.action and record.action.value} {record.reason}"
             self.log.append(told)
             if record.outcome is not Outcome.SUCCEEDED or record.action is None:
                 raise Wrong(f"{told} {record.error_code} {record.error_text}")
             self.actions.append((record.name.name, record.action.value))
+            self.reasons.append((record.reason or "").partition(":")[0])
+
+    def _experience(self, seconds: int) -> None:
+        """As if all refreshes from deltas had taken so long."""
+        self.log.append(f"deltas take {seconds} s")
+        self.lake.conn.execute(
+            "UPDATE lakemill.refreshes SET ended_at = started_at + make_interval(secs => %s)"
+            " WHERE schema_name = %s AND action IN ('APPEND', 'DELTA', 'MERGE', 'KEYS')",
+            [seconds, self.schema],
+        )
 
     def _judge(self, *, settled: bool = True) -> None:
         """``settled``: nobody wrote since the refresh, so the query says now what it said then."""

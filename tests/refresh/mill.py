@@ -10,7 +10,7 @@ from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome, State
 from lakemill.core.statement import Change, Drop, Rename
 from lakemill.runtime import dynamic, refresh, verify
-from lakemill.store import definitions
+from lakemill.store import definitions, versions
 from lakemill.store.history import RefreshRecord
 
 
@@ -65,6 +65,20 @@ def did(record: RefreshRecord) -> tuple[Action | None, str]:
 
 def counts(record: RefreshRecord) -> tuple[int | None, int | None]:
     return record.rows_inserted, record.rows_deleted
+
+
+def hidden(mill: Mill) -> list[str]:
+    """The tables of states that there are."""
+    found = mill.rows(
+        "FROM duckdb_tables() SELECT table_name WHERE database_name = 'lake' AND schema_name = '_lakemill'"
+    )
+    return sorted(name for (name,) in found)
+
+
+def states_of(mill: Mill, name: str) -> tuple[versions.SourceRead, ...]:
+    frontier = versions.frontier(mill.lake.conn, definitions.get(mill.lake.conn, parse_name(name)).id)
+    assert frontier is not None
+    return frontier.states
 
 
 def run(mill: Mill, *script: str) -> None:

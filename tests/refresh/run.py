@@ -30,8 +30,8 @@ def smaller(course: Course, error: Exception) -> tuple[Course, Exception]:
 
 
 def run(seeds: Sequence[int], queries: tuple[str, ...], verbose: bool) -> tuple[int, Counter[str]]:
-    """These courses, on a lake of their own: how many failed, and what refreshes did."""
-    failed, actions = 0, Counter[str]()
+    """These courses, on a lake of their own: how many failed, and what refreshes did, and why."""
+    failed, told = 0, Counter[str]()
     root = Path(tempfile.mkdtemp(prefix="lakemill-refresh-"))
     server = EmbeddedPostgres(root / ".lakemill" / "postgres", fast=True)
     try:
@@ -51,9 +51,10 @@ def run(seeds: Sequence[int], queries: tuple[str, ...], verbose: bool) -> tuple[
                     print("\n".join(f"  {line}" for line in course.log), flush=True)
                     if verbose:
                         traceback.print_exception(error)
-                actions.update(action for _, action in course.actions)
+                told.update(action for _, action in course.actions)
+                told.update(course.reasons)
     finally:
         session.stop()
         server.remove()
         shutil.rmtree(root, ignore_errors=True)
-    return failed, actions
+    return failed, told

@@ -442,23 +442,6 @@ def test_a_supplier_that_waits_is_loaded_on_the_way(mill: Mill) -> None:
 
 
 # ---------------------------------------------------------------- others at the same time
-def test_adaptive_learns_what_is_slower(mill: Mill) -> None:
-    more = "INSERT INTO r SELECT i, i % 3, 0, 'x' || i FROM range({}) t(i)"
-    mill.tell(more.format(50_000))  # of a small table all bytes are fewer than those of a delta and a state
-    options = "REFRESH_MODE = ADAPTIVE CARDINALITY_THRESHOLD = 1"
-    mill.create("sums", "SELECT k, count(*) AS n FROM r GROUP BY k", options)
-    mill.tell(more.format(10))
-    assert did(mill.refresh("sums")) == (Action.MERGE, "MERGE")
-    mill.lake.conn.execute(
-        "UPDATE lakemill.refreshes SET ended_at = started_at + interval '1 hour' WHERE action = 'MERGE'"
-    )
-    mill.tell(more.format(6))
-    assert did(mill.refresh("sums")) == (Action.FULL, "FULL_IS_CHEAPER")
-    assert "3600.0 s" in (history.history(mill.lake.conn, most=1)[0].reason or "")
-    mill.tell(more.format(5))  # half as many rows as it took an hour for
-    assert did(mill.refresh("sums")) == (Action.MERGE, "MERGE")
-
-
 def test_a_join_over_the_first_rows_is_judged_right(mill: Mill) -> None:
     # DuckDB itself shows row 10 here, unless it is kept from passing the join's keys below the LIMIT
     first = "SELECT id FROM r ORDER BY id LIMIT 2"

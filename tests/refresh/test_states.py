@@ -5,30 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lakemill.core import top
-from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action
 from lakemill.lake.listing import list_tables
-from lakemill.store import definitions, versions
-from tests.refresh.mill import Mill, counts, did, run
+from tests.refresh.mill import Mill, counts, did, hidden, run, states_of
 
 pytestmark = pytest.mark.spark
 PARTS = (
     "SELECT k, count(*) AS n, count(name) AS c, sum(id) AS t, avg(id) AS a, min(id) AS lo, max(name) AS hi"
     " FROM r GROUP BY k"
 )
-
-
-def hidden(mill: Mill) -> list[str]:
-    found = mill.rows(
-        "FROM duckdb_tables() SELECT table_name WHERE database_name = 'lake' AND schema_name = '_lakemill'"
-    )
-    return sorted(name for (name,) in found)
-
-
-def states_of(mill: Mill, name: str) -> tuple[versions.SourceRead, ...]:
-    frontier = versions.frontier(mill.lake.conn, definitions.get(mill.lake.conn, parse_name(name)).id)
-    assert frontier is not None
-    return frontier.states
 
 
 def test_a_group_changes_by_what_is_added(mill: Mill) -> None:

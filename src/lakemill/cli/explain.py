@@ -67,6 +67,7 @@ def _print(one: Explained, output: Output) -> None:
         "from deltas": size(plan.incremental_bytes),
         "whole query": size(plan.full_bytes),
         "changed share": None if plan.share is None else f"{plan.share:.1%}",
+        "hidden states": "given up" if window.states and not plan.states else None,
         "spark profile": _profile(plan.profile),
     }
     output.record({name: value for name, value in facts.items() if value is not None})

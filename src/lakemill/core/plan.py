@@ -18,14 +18,17 @@ from lakemill.core.algebra import (
     Restrict,
     Scan,
     SetOp,
+    Stored,
     Unnest,
     asks_for_time,
     children,
     scans,
+    states,
     timely,
 )
 from lakemill.core.definition import RefreshMode
 from lakemill.core.delta import Delta, derive
+from lakemill.core.experience import AGAIN, FULL_IS_CHEAPER, STATES_FILLED, Experience
 from lakemill.core.refresh import Action
 from lakemill.core.shape import NotIncremental
 
@@ -40,11 +43,6 @@ class Reason:
     code: str
     text: str
     remedy: str | None = None
-
-
-FULL_IS_CHEAPER = "FULL_IS_CHEAPER"
-AGAIN = 10
-"""After so many whole refreshes deltas are tried again: machines and tables change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +89,8 @@ class Plan:
     share: float | None = None
     """Of the changed source that changed most: what CARDINALITY_THRESHOLD is held against before keys are counted."""
     profile: Profile = BY_SIZE
-
-
-@dataclass(frozen=True, slots=True)
-class Experience:
-    """What refreshes of a table took, in seconds: the last one from deltas, of so many rows, and the last whole one."""
-
-    deltas: float
-    rows: int
-    whole: float
-    whole_since: int = 0
-    """How many were whole since the last one from deltas, because that was slower."""
-
-    def against_deltas(self, rows: int) -> bool:
-        """Whether deltas of this many rows are likely slower; now and then they are tried again."""
-        return self.deltas > self.whole and 2 * rows > self.rows and self.whole_since < AGAIN
+    states: bool = True
+    """Whether its hidden states are kept up; else the query alone is computed, and those that are there are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +103,11 @@ class ResolvedMode:
 
 
 Shape = Node | NotIncremental
+
+
+def wanted_states(shape: Shape) -> list[Stored]:
+    """The states that deltas of such a query need."""
+    return [] if isinstance(shape, NotIncremental) else states(shape)
 
 
 def resolve(mode: RefreshMode, shape: Shape) -> ResolvedMode:
@@ -167,11 +157,12 @@ def decide(
     strict: bool = False,
     clock_moved: bool = False,
     experience: Experience | None = None,
+    given_up: bool = False,
 ) -> Plan:
     """The plan of a refresh whose history can be used; what can't is the caller's REINITIALIZE.
 
     ``clock_moved``: the query asks for the time, and it is another than that of the last refresh. ``experience``: what
-    ADAPTIVE goes by, beside the bytes.
+    ADAPTIVE goes by, beside the bytes. ``given_up``: the states that deltas need are not there, by our own choice.
     """
     full_bytes = _full_bytes(shape, sizes)
     changed = frozenset(number for number, size in sizes.items() if size.changed)
@@ -185,18 +176,28 @@ def decide(
         return Plan(Action.FULL, obstacle(shape) or resolved.reason, full_bytes=full_bytes)
     delta = derive(shape, changed)
     share = max((sizes[number].share for number in changed), default=0.0)
+    if given_up:  # what they would hold is not known: deltas read at least the rest
+        sizes = {**sizes, **{state.source: SourceSize(0, 0) for state in wanted_states(shape)}}
     cost = sum(_bytes(tree, sizes, share) for tree in (*(step.tree for step in delta.steps), delta.tree))
     if delta.whole and not strict:
-        return Plan(Action.FULL, _WHOLE[delta.whole[0]], None, cost, full_bytes, share)
+        return Plan(Action.FULL, _WHOLE[delta.whole[0]], None, cost, full_bytes, share, states=not given_up)
     if not strict:
         reason = _dearer(resolved.declared, share, threshold, cost, full_bytes)
         rows = sum(sizes[number].delta_rows for number in changed)
         if reason is None and resolved.declared is RefreshMode.ADAPTIVE and experience is not None:
-            reason = _slower(experience, rows)
+            reason = _slower(experience, rows, given_up)
         if reason is not None:
-            return Plan(Action.FULL, reason, None, cost, full_bytes, share)
+            kept = not given_up and reason.code != FULL_IS_CHEAPER
+            return Plan(Action.FULL, reason, None, cost, full_bytes, share, states=kept)
+    if given_up:
+        return Plan(Action.FULL, _FILLED, None, cost, full_bytes, share)
     action, why = _action(shape, delta, all(sizes[number].only_inserts for number in changed))
     return Plan(action, why, delta, cost, full_bytes, share)
+
+
+_FILLED = Reason(
+    STATES_FILLED, "its hidden states are filled again, so that deltas can be tried from the next refresh on"
+)
 
 
 def _own_clock(shape: Shape) -> bool:
@@ -217,11 +218,14 @@ def _dearer(declared: RefreshMode, share: float, threshold: float, cost: int, fu
     return None
 
 
-def _slower(experience: Experience, rows: int) -> Reason | None:
-    if not experience.against_deltas(rows):
-        return None
-    text = f"the last refresh from deltas took {experience.deltas:.1f} s, the last whole one {experience.whole:.1f} s"
-    return Reason(FULL_IS_CHEAPER, text)
+def _slower(experience: Experience, rows: int, given_up: bool) -> Reason | None:
+    if experience.against_deltas(rows):
+        took, whole = f"{experience.deltas:.1f} s", f"{experience.whole:.1f} s"
+        return Reason(FULL_IS_CHEAPER, f"the last refresh from deltas took {took}, the query alone about {whole}")
+    if given_up and experience.against_states(rows):
+        text = f"its hidden states were given up; after {AGAIN} whole refreshes they are filled again"
+        return Reason(FULL_IS_CHEAPER, f"{text}, this is number {experience.whole_since + 1}")
+    return None
 
 
 def _action(shape: Node, delta: Delta, only_inserts: bool) -> tuple[Action, Reason]:

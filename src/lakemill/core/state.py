@@ -49,6 +49,18 @@ def keep(tree: Node, types: Types) -> Node:
     return _Keeping(types, len(types)).node(widened(tree, types))
 
 
+def plain(tree: Node, types: Types) -> Node:
+    """The tree without states, showing what it shows with them: of rows that are equal in an order, too, the same."""
+
+    def node(found: Node) -> Node:
+        below = rebuilt(found, node)
+        if not isinstance(below, Top) or _row_of(below, types) is None:
+            return below
+        return replace(below, order=total_order(below.order, names(below)))
+
+    return node(widened(tree, types))
+
+
 def column_types(state: Stored, types: Types) -> tuple[tuple[str, str], ...]:
     """The columns of a state's table, with DuckDB's types."""
     plain = state.child.keys if isinstance(state.child, Aggregate) else itself(names(state.child))
@@ -74,11 +86,8 @@ class _Keeping:
 
     def _first_rows(self, node: Top) -> Node | None:
         """The start of an order: what is shown is taken from a state that holds more of it."""
-        rows = shown(node.limit, node.offset)
-        if rows is None or timely(node) or not scans(node):
-            return None
-        known = types_of(node.child, itself(names(node)), self.types)
-        if known is None or any(type_.name not in _KEYS | _FLOATS | {"HUGEINT"} for type_ in known.values()):
+        rows, known = shown(node.limit, node.offset), _row_of(node, self.types)
+        if rows is None or known is None:
             return None
         wide = [name for name, type_ in known.items() if type_ == t.HUGEINT]
         order = total_order(node.order, names(node))
@@ -120,6 +129,16 @@ class _Keeping:
         inner = replace(node, values=tuple((part.name, _whole(part)) for part in parts.values()))
         state = Stored(inner, tuple(parts.values()), number, tuple(zip(names(inner), own, strict=True)))
         return Project(state, (*itself(name for name, _ in node.keys), *values))
+
+
+def _row_of(node: Top, types: Types) -> Mapping[str, t.Type] | None:
+    """The types of rows of which a state can hold the first; None where it can't."""
+    if shown(node.limit, node.offset) is None or timely(node) or not scans(node):
+        return None
+    known = types_of(node.child, itself(names(node)), types)
+    if known is None or any(type_.name not in _KEYS | _FLOATS | {"HUGEINT"} for type_ in known.values()):
+        return None
+    return known
 
 
 # ---------------------------------------------------------------- aggregates as parts

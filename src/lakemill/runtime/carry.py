@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from lakemill.core.algebra import Stored, states
+from lakemill.core.algebra import Stored
 from lakemill.core.commit import (
     AddFiles,
     Check,
@@ -34,7 +34,7 @@ from lakemill.core.delta import Delta
 from lakemill.core.lag import Version
 from lakemill.core.names import fold
 from lakemill.core.parts import stable_columns
-from lakemill.core.plan import Plan
+from lakemill.core.plan import Plan, Shape, wanted_states
 from lakemill.core.refresh import Action, Trigger
 from lakemill.core.schema import Column, duck_type
 from lakemill.core.shape import NotIncremental
@@ -94,7 +94,8 @@ class _Carrying:
     def __init__(self, work: Refresh, held: claims.Claim, plan: Plan, window: Window, status: Status) -> None:
         self.work, self.held, self.plan, self.window, self.status = work, held, plan, window, status
         self.lake = work.lake
-        self.leaves = Leaves(work.lake, window, work.shape)
+        self.shape: Shape = work.shape if plan.states else work.without_states
+        self.leaves = Leaves(work.lake, window, self.shape)
         self.keys: int | None = None
         """That were computed anew."""
 
@@ -160,8 +161,7 @@ class _Carrying:
         return found
 
     def _wanted_states(self) -> list[Stored]:
-        shape = self.work.shape
-        return [] if isinstance(shape, NotIncremental) else states(shape)
+        return wanted_states(self.shape)
 
     def _filled(self, filling: Filling, parts: Sequence[DataFrame], old: int | None) -> Written:
         files = tuple(file for part in parts for file in filling.attempt.files(part))
@@ -232,7 +232,7 @@ class _Carrying:
 
     def _parts(self, rows: DataFrame, columns: Sequence[Column], state: Stored | None = None) -> list[DataFrame]:
         """Rows of the table, or of a state, in as many parts as the plan says."""
-        shape = self.work.shape if state is None else state
+        shape = self.shape if state is None else state
         places = () if isinstance(shape, NotIncremental) else stable_columns(shape)
         return diffs.parts_of(rows, columns, places, self.plan.profile.batches)
 
@@ -255,7 +255,7 @@ class _Carrying:
         return found, [*sizes, *(0 for _ in range(len(found) - len(sizes)))]  # a state that is being made
 
     def whole(self, execution: Execution) -> DataFrame:
-        shape = self.work.shape
+        shape = self.shape
         numbers = {found.source.key: i for i, found in enumerate(self.window.sources)}
         return execution.whole(self.work.query if isinstance(shape, NotIncremental) else shape, numbers)
 

@@ -18,13 +18,13 @@ from sqlglot import exp
 
 from lakemill.core.definition import Dialect, RefreshMode
 from lakemill.core.parts import stable_columns
-from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide
+from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide, wanted_states
 from lakemill.core.profile import Thresholds, require_profile, with_profile
 from lakemill.core.refresh import Action
 from lakemill.core.scan import Snapshot
 from lakemill.core.shape import NotIncremental
 from lakemill.core.sparksql import NO_DELTAS, SparkQuery, read
-from lakemill.core.state import keep
+from lakemill.core.state import keep, plain
 from lakemill.errors import HistoryError, OutputChanged, SnapshotGone, StrictRefused, of_code
 from lakemill.runtime import recording
 from lakemill.runtime.analyse import analyse_again, shape_of
@@ -93,11 +93,12 @@ class Planning:
         if window.lost is not None:
             return Plan(Action.REINITIALIZE, window.lost, full_bytes=whole), window
         if self.full:
-            return Plan(Action.FULL, Reason("REQUESTED", "FULL was asked for"), full_bytes=whole), window
+            reason = Reason("REQUESTED", "FULL was asked for")
+            return Plan(Action.FULL, reason, full_bytes=whole, states=not self._given_up), window
         definition = self.table.definition
         mode = ResolvedMode(definition.refresh_mode, self.table.resolved.mode, self._mode_reason())
         moved = self.clocked and self.frontier.version.t != self.t
-        adaptive = definition.refresh_mode is RefreshMode.ADAPTIVE
+        stateful = bool(wanted_states(self.shape))
         with tracing.span("plan"):
             plan = decide(
                 self.shape,
@@ -106,7 +107,8 @@ class Planning:
                 threshold=definition.cardinality_threshold,
                 strict=definition.strict,
                 clock_moved=moved,
-                experience=recording.experience(self.lake, self.table) if adaptive else None,
+                experience=recording.experience(self.lake, self.table, stateful=stateful) if self._adaptive else None,
+                given_up=self._given_up,
             )
         return plan, window
 
@@ -123,24 +125,44 @@ class Planning:
         if window.lost is not None and issubclass(of_code(window.lost.code), HistoryError):
             # a delta's reader would be told to read all of the table: that is what is done
             window = replace(window, lost=replace(window.lost, remedy=_CURES.get(window.lost.code, _LOADED_ANEW)))
-        if self.frontier is not None and window.lost is None and not states_fit(self._shape, window):
-            return replace(window, lost=STATE_LOST)
-        return window
+        if self.frontier is None or window.lost is not None or self._given_up or states_fit(self._shape, window):
+            return window
+        return replace(window, lost=STATE_LOST)
+
+    @property
+    def _adaptive(self) -> bool:
+        return self.table.definition.refresh_mode is RefreshMode.ADAPTIVE
+
+    @property
+    def _given_up(self) -> bool:
+        """Whether it has no states, though its shape has some: under ADAPTIVE that is a choice, and no loss."""
+        none = self.frontier is not None and not self.frontier.states
+        return none and self._adaptive and bool(wanted_states(self.shape))
 
     @property
     def shape(self) -> Shape:
         assert self._shape is not None  # noqa: S101  (a plan stands on it)
         return self._shape
 
+    @property
+    def without_states(self) -> Shape:
+        """What is computed where states are given up: the query alone."""
+        assert self.window is not None  # noqa: S101  (a plan stands on it)
+        found = self._tree()
+        return found if isinstance(found, NotIncremental) else plain(found, [s.types for s in self.window.sources])
+
     def _shaped(self, window: Window) -> Shape:
+        found = self._tree()
+        if isinstance(found, NotIncremental) or self.table.resolved.mode is RefreshMode.FULL:
+            return found
+        return keep(found, [source.types for source in window.sources])
+
+    def _tree(self) -> Shape:
         query = self.query
         if isinstance(query, SparkQuery):
             return NO_DELTAS
         tables = tuple(source for source in self.sources if source.kind is not SourceKind.VIEW)
-        found = shape_of(query, tables, {source.key: dict.fromkeys(source.columns, "") for source in tables})
-        if isinstance(found, NotIncremental) or self.table.resolved.mode is RefreshMode.FULL:
-            return found
-        return keep(found, [source.types for source in window.sources])
+        return shape_of(query, tables, {source.key: dict.fromkeys(source.columns, "") for source in tables})
 
     @property
     def query(self) -> exp.Query | SparkQuery:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from lakemill.core.plan import AGAIN, FULL_IS_CHEAPER, Experience
-from lakemill.core.refresh import DELTAS, WHOLE, Outcome, Trigger
+from lakemill.core.experience import AGAIN, Experience, Past, learnt
+from lakemill.core.refresh import Outcome, Trigger
 from lakemill.errors import (
     ClaimLost,
     FrontierMoved,
@@ -117,19 +117,14 @@ def deltas(window: Window) -> tuple[SourceDelta, ...]:
     )
 
 
-def experience(lake: Lake, table: DynamicTable) -> Experience | None:
-    """What the last refreshes by this definition took; None where there was none from deltas, or no whole one."""
-    records = [
-        record
+def experience(lake: Lake, table: DynamicTable, *, stateful: bool) -> Experience | None:
+    """What the last refreshes by this definition teach; ``stateful``: its query has hidden states."""
+    past = [
+        Past(record.action, (record.reason or "").partition(":")[0], record.seconds or 0, record.rows_in or 0)
         for record in history.history(lake.conn, table.id, most=20 * AGAIN)
         if record.outcome is Outcome.SUCCEEDED and record.definition_version == table.definition_version
     ]
-    place, last = next(((i, found) for i, found in enumerate(records) if found.action in DELTAS), (0, None))
-    whole = next((record for record in records if record.action in WHOLE), None)
-    if last is None or whole is None:
-        return None
-    since = [record for record in records[:place] if (record.reason or "").startswith(FULL_IS_CHEAPER)]
-    return Experience(last.seconds or 0, last.rows_in or 0, whole.seconds or 0, len(since))
+    return learnt(past, stateful=stateful)
 
 
 def rows_in(window: Window) -> int | None:

@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from lakemill.core.algebra import states
 from lakemill.core.changes import DELETES, INSERTS, SHAPES
 from lakemill.core.ducktypes import parse
 from lakemill.core.names import QualifiedName, fold
-from lakemill.core.plan import Reason, Shape, SourceSize
+from lakemill.core.plan import Reason, Shape, SourceSize, wanted_states
 from lakemill.core.scan import ReadPlan, Snapshot, TableAt
 from lakemill.core.schema import duck_type
-from lakemill.core.shape import NotIncremental
 from lakemill.core.state import column_types
 from lakemill.errors import (
     ColumnsChanged,
@@ -144,7 +142,7 @@ def look(
 
 def states_fit(shape: Shape, window: Window) -> bool:
     """Whether the states that are there are those that the query's shape asks for; where it asks for none, any are."""
-    wanted = [] if isinstance(shape, NotIncremental) else states(shape)
+    wanted = wanted_states(shape)
     if not wanted:
         return True
     types = [source.types for source in window.sources]
