@@ -251,6 +251,8 @@ def runtime_conf(settings: Settings) -> dict[str, str]:
     conf = dict(RUNTIME) | {"spark.sql.shuffle.partitions": str(partitions)}
     if small:
         conf["spark.sql.leafNodeDefaultParallelism"] = "2"
+    if not settings.on_s3:  # to look at more than 32 files by a job, with a task for each, takes longer than to look
+        conf["spark.sql.sources.parallelPartitionDiscovery.threshold"] = "10000"
     return conf | dict(settings.spark.conf)
 
 
