@@ -1,10 +1,11 @@
 """``make bench-refresh``: a refresh of each TPC-H query after a small change, against computing the query whole.
 
 The whole is computed by Spark, which writes it as Parquet (as its own declarative pipelines do), and by DuckDB, which
-throws it away, in the same run and on the same snapshot; a refresh also finds what differs, and publishes. A thousandth of the orders changes: half
-come with their lines, half go. *Contiguous*: new keys at the end, the oldest go, as orders arrive, which have been
-loaded in 60 parts; *uniform*: any keys. *Inserts*: that half comes, none goes; *one key*: one order's lines change.
-Every table is verified by DuckDB after every refresh. PostgreSQL is the embedded one with fsync on, as a user has it.
+throws it away, in the same run and on the same snapshot; a refresh also finds what differs, and publishes. A thousandth
+of the orders changes: half come with their lines, half go. *Contiguous*: new keys at the end, the oldest go, as orders
+arrive, which have been loaded in 60 parts; *uniform*: any keys. *Inserts*: that half comes, none goes; *one key*: one
+order's lines change. Every table is verified by DuckDB after every refresh. PostgreSQL is the embedded one with fsync
+on, as a user has it.
 """
 
 from __future__ import annotations

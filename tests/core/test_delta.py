@@ -19,8 +19,9 @@ from lakemill.core.algebra import WEIGHT, Node, Top, at, computed, names, scans,
 from lakemill.core.as_sql import sql
 from lakemill.core.delta import Delta, derive
 from lakemill.core.narrow import used_columns
+from lakemill.core.origins import Tracing
 from lakemill.core.query import build, qualified
-from lakemill.core.ranges import origins
+from lakemill.core.ranges import needs
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.state import column_types, keep, plain
 from lakemill.core.top import shown_by
@@ -270,17 +271,34 @@ def signed(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, int]:
     return out
 
 
-def run_steps(connection: duckdb.DuckDBPyConnection, delta: Delta) -> None:
-    """A table for every step; its keys must be where they are said to come from."""
-    trees = {step.name: step.tree for step in delta.steps}
+def run_steps(connection: duckdb.DuckDBPyConnection, delta: Delta, types: Types = ()) -> None:
+    """A table for every step. Where types are given, its keys must be where they are said to come from."""
+    tracing = Tracing({step.name: step.tree for step in delta.steps}, types)
     for step in delta.steps:
         values = {name: t for name, t in TIMES.items() if f"${name}" in step.sql}
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {step.name} AS {step.sql}", values)
-        for key in names(step.tree):
-            if key != WEIGHT and (found := origins(step.name, key, trees)) is not None:
+        for key in names(step.tree) if types else ():
+            if key != WEIGHT and (found := tracing.origins(step.name, key)) is not None:
                 known = " UNION ".join(f'SELECT "{own}" FROM source{number}_delta' for number, own in found)
                 beyond = answer(connection, f'(SELECT "{key}" FROM {step.name}) EXCEPT ({known})')
                 assert not beyond, f"{key} of {step.name} is not only from {found}"
+
+
+def narrow(connection: duckdb.DuckDBPyConnection, delta: Delta) -> None:
+    """Of every leaf only what is needed is left: what lies within the keys that all its scans are restricted to."""
+    for (number, end), found in needs(delta.tree, {s.name: s.tree for s in delta.steps}, delta.merged).items():
+        if end == "delta" or () in found or f"source{number}_{end}" in {step.name for step in delta.steps}:
+            continue
+        within = []
+        for use in found:
+            ranges = []
+            for own, step, key in use:
+                asked = f'SELECT min("{key}"), max("{key}"), count(*) FILTER ("{key}" IS NULL) FROM {step}'
+                low, high, nulls = answer(connection, asked)[0]
+                known = isinstance(low, int) and isinstance(high, int) and not nulls
+                ranges.append(f'"{own}" BETWEEN {low} AND {high}' if known else "TRUE")
+            within.append(" AND ".join(ranges))
+        connection.execute(f"DELETE FROM source{number}_{end} WHERE NOT coalesce({' OR '.join(within)}, FALSE)")
 
 
 def check(
@@ -300,7 +318,13 @@ def check(
     delta = derive(tree, changed)
     run_steps(connection, delta)
     after.subtract(before)
-    assert signed(connection, delta.sql) == {key: weight for key, weight in after.items() if weight}
+    expected = {key: weight for key, weight in after.items() if weight}
+    assert signed(connection, delta.sql) == expected
+    connection.begin()
+    narrow(connection, delta)
+    run_steps(connection, delta)
+    assert signed(connection, delta.sql) == expected, "it needs more than it says"
+    connection.rollback()
 
 
 def check_kept(
@@ -320,7 +344,7 @@ def check_kept(
         typed = connection.execute(f"DESCRIBE source{state.source}_a").fetchall()
         assert [(name, type_) for name, type_, *_ in typed] == list(column_types(state, types))
     delta = derive(kept, changed)
-    run_steps(connection, delta)
+    run_steps(connection, delta, [*types, *(dict(column_types(state, types)) for state in states(kept))])
     delta = delta.without(frozenset(gate for gate in delta.gates if not answer(connection, f"FROM {gate} LIMIT 1")))
     for state in states(kept):
         now = answer(connection, sql(at(state.child, "b")))
@@ -330,7 +354,13 @@ def check_kept(
             now = now[: found.total()]  # it may have become shorter, as long as it is enough
         assert found == Counter(map(told, now)), "the state"
     after.subtract(before)
-    assert signed(connection, delta.sql) == {key: weight for key, weight in after.items() if weight}
+    expected = {key: weight for key, weight in after.items() if weight}
+    assert signed(connection, delta.sql) == expected
+    connection.begin()
+    narrow(connection, delta)
+    run_steps(connection, delta)
+    assert signed(connection, delta.sql) == expected, "it needs more than it says"
+    connection.rollback()
 
 
 def at_time(query: str, t: str) -> str:

@@ -202,7 +202,9 @@ MANY = SourceSize(1_000_000, 100_000_000, delta_rows=400_000, delta_bytes=10_000
         (CHANGES, Experience(4, 100, 3, AGAIN), "MERGE MERGE kept", "FULL STATES_FILLED kept"),
         (CHANGES, Experience(None, 0, 3, 1), "MERGE MERGE kept", "FULL FULL_IS_CHEAPER"),
         (CHANGES, Experience(None, 0, 3, AGAIN), "MERGE MERGE kept", "FULL STATES_FILLED kept"),
-        (BYTES, QUICK, "FULL FULL_IS_CHEAPER", "FULL FULL_IS_CHEAPER"),
+        (BYTES, None, "FULL FULL_IS_CHEAPER", "FULL FULL_IS_CHEAPER"),
+        (BYTES, SLOW, "FULL FULL_IS_CHEAPER", "FULL FULL_IS_CHEAPER"),
+        (BYTES, QUICK, "FULL LARGE_DELTA kept", "FULL LARGE_DELTA"),
         (MANY, SLOW, "FULL ABOVE_THRESHOLD kept", "FULL ABOVE_THRESHOLD"),
     ],
 )

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from lakemill.core.algebra import names, states
 from lakemill.core.delta import derive
-from lakemill.core.ranges import origins, reached, uses
-from lakemill.core.state import keep
+from lakemill.core.origins import Tracing
+from lakemill.core.ranges import reached, uses
+from lakemill.core.state import column_types, keep
+from lakemill.core.widen import Types
 from tests.core.test_delta import TYPES, tree_of
 
 
@@ -73,12 +76,36 @@ R_K, S_K, S_W = (0, "k"), (1, "k"), (1, "w")
 def test_where_keys_come_from(
     query: str, changed: set[int], step: str, key: str, expected: set[tuple[int, str]] | None
 ) -> None:
-    delta = derive(keep(tree_of(query), TYPES), frozenset(changed))
-    assert origins(step, key, {found.name: found.tree for found in delta.steps}) == expected
+    assert traced(query, changed).origins(step, key) == expected
+
+
+def traced(query: str, changed: set[int], types: Types = TYPES) -> Tracing:
+    kept = keep(tree_of(query), types)
+    delta = derive(kept, frozenset(changed))
+    known = [*types, *(dict(column_types(state, types)) for state in states(kept))]
+    return Tracing({step.name: step.tree for step in delta.steps}, known)
+
+
+@pytest.mark.parametrize(("one", "other"), [("BIGINT", "DOUBLE"), ("INTEGER", "FLOAT"), ("BIGINT", "DECIMAL(18, 3)")])
+def test_what_is_equal_need_not_be_the_same(one: str, other: str) -> None:
+    query = "SELECT s.k, median(v) AS m FROM r JOIN s ON r.k = s.k GROUP BY s.k"
+    r, s, u = TYPES
+    assert traced(query, {0}, [{**r, "k": one}, {**s, "k": one}, u]).origins("keys2", "__k0") == {R_K}
+    assert traced(query, {0}, [{**r, "k": one}, {**s, "k": other}, u]).origins("keys2", "__k0") is None
+    assert traced(query, {0}, [{**r, "k": "TINYINT"}, {**s, "k": "BIGINT"}, u]).origins("keys2", "__k0") == {R_K}
+
+
+def test_many_joins_are_traced_at_once() -> None:
+    joins = " ".join(f"LEFT JOIN s AS s{i} ON s{i}.k = r.k" for i in range(14))
+    tracing = traced(f"SELECT r.id FROM r {joins}", {0, 1})
+    for step, tree in tracing.steps.items():
+        for key in names(tree):
+            tracing.origins(step, key)
 
 
 def test_what_only_tells_a_range_is_not_read() -> None:
     delta = derive(tree_of("SELECT r.id, s.w FROM r JOIN s ON r.k = s.k"), frozenset({0, 1}))
     steps = {step.name: step.tree for step in delta.steps}
     assert len(uses([delta.tree, *steps.values()])[0, "delta"]) == 2
-    assert len(uses(reached([delta.tree], steps))[0, "delta"]) == 1
+    assert not reached([delta.tree], steps)
+    assert len(uses([delta.tree])[0, "delta"]) == 1

@@ -468,6 +468,64 @@ def test_only_touched_partitions_are_read(mill: Mill, key: str, type_: str, monk
     assert record.rows_inserted == 2
 
 
+RANGES = {
+    "as they were written": [],
+    "NULL is a key": [
+        "INSERT INTO orders VALUES (NULL, 'none'), (41, 'x')",
+        "INSERT INTO lines VALUES (NULL, 1, NULL)",
+    ],
+    "rows in the catalog": [
+        "CALL lake.set_option('data_inlining_row_limit', 10)",
+        "INSERT INTO orders VALUES (399, 'x')",
+    ],
+    "files without the column": ["UPDATE lines SET v = v + 1 WHERE id IN (3, 333)"],
+    "in merged files": ["CALL ducklake_merge_adjacent_files('lake')", "DELETE FROM orders WHERE id IN (7, 391)"],
+}
+
+
+@pytest.mark.parametrize("history", RANGES)
+def test_the_catalog_knows_where_the_keys_lie(mill: Mill, history: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "LEAST_BYTES", 0)
+    mill.tell("CREATE TABLE orders (id INTEGER, region VARCHAR)", "CREATE TABLE lines (id INTEGER, v INTEGER)")
+    for first in range(0, 400, 40):
+        some = f"range({first}, {first + 40}) t(i)"
+        mill.tell(
+            f"INSERT INTO orders SELECT i, 'r' || i % 3 FROM {some}", f"INSERT INTO lines SELECT i, i FROM {some}"
+        )
+    mill.tell("ALTER TABLE lines ADD COLUMN zone INTEGER DEFAULT 45")
+    mill.create("joined", "SELECT o.id, region, v FROM orders o JOIN lines l ON o.id = l.id")
+    mill.create("kept", "SELECT o.id, region, v FROM orders o LEFT JOIN lines l ON o.id = l.id")
+    mill.create("grouped", "SELECT l.id, median(v) AS m FROM orders o JOIN lines l ON o.id = l.id GROUP BY l.id")
+    mill.create("zoned", "SELECT l.id, region FROM orders o JOIN lines l ON o.id = l.zone")
+    jobs: dict[int, int] = {}
+    for few, key in ((32 << 20, 45), (0, 165)):  # by what the catalog knows; by the keys themselves
+        monkeypatch.setattr(execute, "FEW_BYTES", few)
+        mill.tell(
+            f"UPDATE orders SET region = 'x' WHERE id = {key}", f"INSERT INTO lines VALUES ({key + 1}, -1, {key})"
+        )
+        mill.tell(*(RANGES[history] if few else ()))
+        records = {name: mill.refresh(name) for name in ("joined", "kept", "grouped", "zoned")}
+        jobs[few] = sum(record.spark_jobs or 0 for record in records.values())
+        if not RANGES[history]:
+            assert (records["joined"].records_read or 0) < 400, "of 800"
+    if not RANGES[history]:
+        assert jobs[32 << 20] < jobs[0]
+
+
+def test_two_numbers_can_be_equal_to_one_float(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "LEAST_BYTES", 0)
+    mill.tell(
+        "CREATE TABLE whole AS SELECT 16777216 AS x, 10 AS v",
+        "CREATE TABLE real AS SELECT 16777216::FLOAT AS y",
+    )
+    mill.create("middle", "SELECT y, median(v) AS m FROM whole JOIN real ON x = y GROUP BY y")
+    mill.create("least", "SELECT y, min(v) AS m FROM whole JOIN real ON x = y GROUP BY y")
+    mill.tell("INSERT INTO whole VALUES (16777217, 20)")  # as a FLOAT it is the other one
+    for name in ("middle", "least"):
+        assert did(mill.refresh(name))[0] in (Action.KEYS, Action.MERGE)
+    assert mill.rows("SELECT m FROM middle") == [(15.0,)]
+
+
 def test_a_failure_stops_only_what_reads_it(mill: Mill) -> None:
     mill.create("good", "SELECT id FROM r")
     mill.create("bad", "SELECT id, CAST(name AS VARCHAR) AS name FROM r")

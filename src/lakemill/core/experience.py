@@ -14,6 +14,7 @@ from itertools import dropwhile, takewhile
 from lakemill.core.refresh import DELTAS, WHOLE, Action
 
 FULL_IS_CHEAPER = "FULL_IS_CHEAPER"
+LARGE_DELTA = "LARGE_DELTA"
 STATES_FILLED = "STATES_FILLED"
 AGAIN = 10
 """After so many whole refreshes deltas are tried again: machines and tables change."""
@@ -44,9 +45,14 @@ class Experience:
     in_vain: bool = False
     """States were filled, and given up again before a delta was tried."""
 
+    @property
+    def quick(self) -> bool:
+        """Whether the last one from deltas took no longer than the whole query."""
+        return self.deltas is not None and self.deltas <= self.whole
+
     def against_deltas(self, rows: int) -> bool:
         """Whether deltas of this many rows are likely slower; now and then they are tried again."""
-        slower = self.deltas is not None and self.deltas > self.whole
+        slower = self.deltas is not None and not self.quick
         return slower and 2 * rows > self.rows and self.whole_since < AGAIN
 
     def against_states(self, rows: int) -> bool:

@@ -28,7 +28,7 @@ from lakemill.core.algebra import (
 )
 from lakemill.core.definition import RefreshMode
 from lakemill.core.delta import Delta, derive
-from lakemill.core.experience import AGAIN, FULL_IS_CHEAPER, STATES_FILLED, Experience
+from lakemill.core.experience import AGAIN, FULL_IS_CHEAPER, LARGE_DELTA, STATES_FILLED, Experience
 from lakemill.core.refresh import Action
 from lakemill.core.shape import NotIncremental
 
@@ -182,7 +182,8 @@ def decide(
     if delta.whole and not strict:
         return Plan(Action.FULL, _WHOLE[delta.whole[0]], None, cost, full_bytes, share, states=not given_up)
     if not strict:
-        reason = _dearer(resolved.declared, share, threshold, cost, full_bytes)
+        quick = experience is not None and experience.quick
+        reason = _dearer(resolved.declared, share, threshold, cost, full_bytes, quick)
         rows = sum(sizes[number].delta_rows for number in changed)
         if reason is None and resolved.declared is RefreshMode.ADAPTIVE and experience is not None:
             reason = _slower(experience, rows, given_up)
@@ -205,8 +206,13 @@ def _own_clock(shape: Shape) -> bool:
     return isinstance(shape, NotIncremental) or asks_for_time(shape)
 
 
-def _dearer(declared: RefreshMode, share: float, threshold: float, cost: int, full_bytes: int) -> Reason | None:
-    """Who asked for INCREMENTAL gets it; AUTO looks at how much changed, ADAPTIVE at what it costs as well."""
+def _dearer(
+    declared: RefreshMode, share: float, threshold: float, cost: int, full_bytes: int, quick: bool
+) -> Reason | None:
+    """Who asked for INCREMENTAL gets it; AUTO looks at how much changed, ADAPTIVE at what it costs as well.
+
+    ``quick``: others from deltas were, so that this one is an exception, for which states are not given up.
+    """
     if declared is not RefreshMode.INCREMENTAL and share > threshold:
         return Reason(
             "ABOVE_THRESHOLD",
@@ -214,7 +220,8 @@ def _dearer(declared: RefreshMode, share: float, threshold: float, cost: int, fu
             "refresh more often, or raise the threshold",
         )
     if declared is RefreshMode.ADAPTIVE and cost > full_bytes:
-        return Reason(FULL_IS_CHEAPER, f"from deltas it would read {cost:,} bytes, whole {full_bytes:,}")
+        text = f"from deltas it would read {cost:,} bytes, whole {full_bytes:,}"
+        return Reason(LARGE_DELTA, f"{text}; smaller ones were quick") if quick else Reason(FULL_IS_CHEAPER, text)
     return None
 
 

@@ -31,6 +31,7 @@ class Leaves:
     window: Window
     shape: Shape
     reads: list[ReadPlan] = field(default_factory=list)
+    _bounds: dict[tuple[int, str], Ends] = field(default_factory=dict)
 
     def frame(self, number: int, end: End, where: str | None) -> DataFrame:
         """A source, or after them a state, at an end; ``where`` is what all rows meet that are needed."""
@@ -46,6 +47,11 @@ class Leaves:
 
     def bounds(self, number: int, column: str) -> Ends:
         """Between which values those of a column lie in a source's delta, by the statistics of its files."""
+        if (number, column) not in self._bounds:
+            self._bounds[number, column] = self._stated(number, column)
+        return self._bounds[number, column]
+
+    def _stated(self, number: int, column: str) -> Ends:
         plan = None if self._state(number) else self.window.sources[number].delta
         if plan is None or any(inlined.rows for inlined in plan.inlined_rows):
             return None
@@ -55,8 +61,8 @@ class Leaves:
         files = {read.file.id for read in plan.files}
         with self.lake.catalog() as catalog:
             rows = catalog.bounds(plan.table, list(files), [found.id])
-        known = [(values, nulls, low, high) for _, _, _, values, nulls, low, high, *_ in rows]
-        return stated(known, type_) if len(known) == len(files) else None
+        known = {file: (values, nulls, low, high) for file, _, _, values, nulls, low, high, *_ in rows}
+        return stated(known.values(), type_) if known.keys() == files else None
 
     def table_of(self, state: StateWindow) -> Table:
         return self.lake.table(state.table.full_name)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
 
 _LOADED_ANEW = "nothing is to be done: it is loaded anew, and goes on from there"
+_NO_STATES = Reason(STATE_LOST.code, "it has no hidden states so far, by which it is refreshed in its mode", None)
 _CURES = {SnapshotGone.code: "refresh it more often, or keep snapshots for longer"}
 
 
@@ -114,8 +115,7 @@ class Planning:
 
     def _declared_so(self, lost: Reason) -> bool:
         """Whether it was declared so that its past is of no use: by another query, or as one that has states now."""
-        had_states = self.frontier is not None and self.frontier.states
-        return lost.code == "DEFINITION_CHANGED" or (lost is STATE_LOST and not had_states)
+        return lost.code == "DEFINITION_CHANGED" or lost is _NO_STATES
 
     def _look(self) -> Window:
         """The window, and the query's shape over it, with the states that it should have."""
@@ -127,7 +127,7 @@ class Planning:
             window = replace(window, lost=replace(window.lost, remedy=_CURES.get(window.lost.code, _LOADED_ANEW)))
         if self.frontier is None or window.lost is not None or self._given_up or states_fit(self._shape, window):
             return window
-        return replace(window, lost=STATE_LOST)
+        return replace(window, lost=STATE_LOST if self.frontier.states else _NO_STATES)
 
     @property
     def _adaptive(self) -> bool:

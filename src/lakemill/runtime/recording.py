@@ -121,7 +121,7 @@ def experience(lake: Lake, table: DynamicTable, *, stateful: bool) -> Experience
     """What the last refreshes by this definition teach; ``stateful``: its query has hidden states."""
     past = [
         Past(record.action, (record.reason or "").partition(":")[0], record.seconds or 0, record.rows_in or 0)
-        for record in history.history(lake.conn, table.id, most=20 * AGAIN)
+        for record in history.history(lake.conn, table.id, most=5 * AGAIN, worked=True)
         if record.outcome is Outcome.SUCCEEDED and record.definition_version == table.definition_version
     ]
     return learnt(past, stateful=stateful)

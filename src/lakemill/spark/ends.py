@@ -30,7 +30,7 @@ DRIVER_KEYS = 10_000
 LONGEST = 200
 NOTHING = "1 = 0"
 """The condition that no row meets."""
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class Word(str):
@@ -105,9 +105,9 @@ def stated(found: Iterable[tuple[int | None, int | None, str | None, str | None]
 
 
 def _nearer(ranges: Sequence[tuple[int, int]]) -> int:
-    """How near to each other ranges must be put together, so that about ``BUCKETS`` are left."""
+    """Ranges that are nearer than this to each other are put together, so that ``BUCKETS`` are left at most."""
     gaps = sorted((low - high for (_, high), (low, _) in pairwise(ranges)), reverse=True)
-    return max(2, gaps[BUCKETS] if len(gaps) > BUCKETS else 2)
+    return gaps[BUCKETS - 1] + 1 if len(gaps) >= BUCKETS else 2
 
 
 def _of_few(values: pa.ChunkedArray, type_: t.DataType) -> Ends:

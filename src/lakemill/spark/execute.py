@@ -28,8 +28,9 @@ from lakemill.core.algebra import WEIGHT, End, Node, Read, Stored, at
 from lakemill.core.as_sql import leaf, sql
 from lakemill.core.clock import NOW, bound, with_parameter
 from lakemill.core.delta import Delta, Step
-from lakemill.core.ducktypes import numeric, parse
-from lakemill.core.ranges import Use, origins, reached, uses
+from lakemill.core.ducktypes import integer, parse
+from lakemill.core.origins import Tracing
+from lakemill.core.ranges import Use, needs, reached, uses
 from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark, shown_type
 from lakemill.core.sparksql import SparkQuery
@@ -98,7 +99,7 @@ class Execution:
             self._types[self._prefix + leaf(number, "delta")] = {**columns, WEIGHT: "BIGINT"}
         self._views: set[str] = set()
         self._steps: dict[str, Step] = {}
-        self._trees: dict[str, Node] = {}
+        self._tracing = Tracing({}, types)
         self._begun: set[str] = set()
         self._kept: dict[str, DataFrame] = {}
         self._ends: dict[str, dict[str, Ends]] = {}
@@ -127,11 +128,12 @@ class Execution:
         return self._fitted(self._run(sqlglot.parse_one(delta.sql, dialect="duckdb")), self._output, weighed=True)
 
     def _plan(self, delta: Delta) -> None:
-        self._uses = uses([*(step.tree for step in delta.steps), delta.tree])
         self._steps = {step.name: step for step in delta.steps}
-        self._trees = {step.name: step.tree for step in delta.steps}
-        changed = (Read(leaf(number, "delta"), ()) for number in delta.merged)
-        self._read = uses(reached([delta.tree, *changed], self._trees))
+        trees = {step.name: step.tree for step in delta.steps}
+        self._tracing = Tracing(trees, self._tracing.types)
+        self._uses = needs(delta.tree, trees, delta.merged)
+        shown = [delta.tree, *(Read(leaf(number, "delta"), ()) for number in delta.merged)]
+        self._read = uses([delta.tree, *reached(shown, trees).values()])
 
     def _is_empty(self, step: str) -> bool:
         self._need(step)
@@ -228,7 +230,7 @@ class Execution:
             self._add(name, frame)
 
     def _needed(self, number: int, end: End) -> str | None:
-        """A condition that all rows meet which the plan asks of a leaf, from the ranges of the keys computed so far."""
+        """A condition that all rows meet which the plan asks of a leaf, from the ranges that its keys lie in."""
         found = self._uses.get((number, end), [])
         if end == "delta" or not found or self._bytes[number] < LEAST_BYTES:
             return None
@@ -253,7 +255,7 @@ class Execution:
 
     def _stated(self, step: str, key: str) -> Ends:
         """The range of a key by what the catalog knows of where it comes from: nothing is computed."""
-        found = origins(step, key, self._trees)
+        found = self._tracing.origins(step, key)
         if self._known is None or found is None:
             return None
         return together(self._known.bounds(source, column) for source, column in found)
@@ -320,7 +322,7 @@ def _fits(ends: Ends, type_: str) -> bool:
     low = ends[0][0]
     if isinstance(low, Word):
         return found.name == ("DATE" if low.startswith("DATE") else "VARCHAR")
-    return numeric(found)
+    return integer(found) or found.name == "DECIMAL"  # a float that equals a number need not lie at it
 
 
 def _instant(time: datetime | None) -> exp.Expr:

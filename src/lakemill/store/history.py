@@ -112,15 +112,23 @@ def save_refresh(where: Executor, record: RefreshRecord) -> None:
 def settled(where: Executor, refresh_id: UUID) -> RefreshRecord | None:
     """The record as its publish left it, one in flight included: that holds the record until it has ended."""
     where.execute(QUERIES["lock_refresh"].compose(), {"refresh_id": refresh_id})
-    values = {"dynamic_id": None, "refresh_id": refresh_id, "most": 1, "before": None}
+    values = {"dynamic_id": None, "refresh_id": refresh_id, "most": 1, "before": None, "worked": False}
     return next(map(_record, where.execute(QUERIES["history"].compose(RECORD), values).fetchall()), None)
 
 
 def history(
-    where: Executor, dynamic_id: int | None = None, most: int | None = 10, before: datetime | None = None
+    where: Executor,
+    dynamic_id: int | None = None,
+    most: int | None = 10,
+    before: datetime | None = None,
+    *,
+    worked: bool = False,
 ) -> tuple[RefreshRecord, ...]:
-    """The newest first, of one table or of all; ``most`` None is all of them, ``before`` to page back."""
-    values = {"dynamic_id": dynamic_id, "refresh_id": None, "most": most, "before": before}
+    """The newest first, of one table or of all; ``most`` None is all of them, ``before`` to page back.
+
+    ``worked``: only those that had something to do.
+    """
+    values = {"dynamic_id": dynamic_id, "refresh_id": None, "most": most, "before": before, "worked": worked}
     return tuple(map(_record, where.execute(QUERIES["history"].compose(RECORD), values).fetchall()))
 
 

@@ -52,6 +52,7 @@ FROM lakemill.refreshes r
 WHERE (%(dynamic_id)s::bigint IS NULL OR r.dynamic_id = %(dynamic_id)s)
   AND (%(refresh_id)s::uuid IS NULL OR r.refresh_id = %(refresh_id)s)
   AND (%(before)s::timestamptz IS NULL OR r.started_at < %(before)s)
+  AND (NOT %(worked)s OR r.action <> 'NO_DATA')
 ORDER BY r.started_at DESC, r.refresh_id LIMIT %(most)s;
 
 -- name: last
