@@ -50,10 +50,11 @@ from lakemill.core.algebra import (
     used,
     weighed,
 )
-from lakemill.core.as_sql import sql
+from lakemill.core.as_sql import leaf, sql
 from lakemill.core.clock import bound
 from lakemill.core.joins import cluster, connected, is_connected
 from lakemill.core.merge import merged
+from lakemill.core.ranges import reached
 from lakemill.core.state import EXTREMES
 from lakemill.core.top import merged_top
 
@@ -98,6 +99,12 @@ class Delta:
     def gates(self) -> frozenset[str]:
         """Steps that decide whether other parts must be evaluated."""
         return frozenset(step for tree in (*(step.tree for step in self.steps), self.tree) for step in _gates(tree))
+
+    @property
+    def evaluated(self) -> list[Node]:
+        """The trees that are surely evaluated: not those of steps that only tell in which range keys lie."""
+        shown = [self.tree, *(Read(leaf(number, "delta"), ()) for number in self.merged)]
+        return [self.tree, *reached(shown, {step.name: step.tree for step in self.steps}).values()]
 
     def without(self, empty: frozenset[str]) -> Delta:
         """The delta without the parts that come from these steps, which have no rows."""

@@ -178,7 +178,7 @@ def decide(
     share = max((sizes[number].share for number in changed), default=0.0)
     if given_up:  # what they would hold is not known: deltas read at least the rest
         sizes = {**sizes, **{state.source: SourceSize(0, 0) for state in wanted_states(shape)}}
-    cost = sum(_bytes(tree, sizes, share) for tree in (*(step.tree for step in delta.steps), delta.tree))
+    cost = sum(_bytes(tree, sizes, share) for tree in delta.evaluated)
     if delta.whole and not strict:
         return Plan(Action.FULL, _WHOLE[delta.whole[0]], None, cost, full_bytes, share, states=not given_up)
     if not strict:

@@ -24,13 +24,13 @@ from pyspark.sql.types import DataType
 from sqlglot import exp
 
 from lakemill.core import dialect
-from lakemill.core.algebra import WEIGHT, End, Node, Read, Stored, at
+from lakemill.core.algebra import WEIGHT, End, Node, Stored, at
 from lakemill.core.as_sql import leaf, sql
 from lakemill.core.clock import NOW, bound, with_parameter
 from lakemill.core.delta import Delta, Step
 from lakemill.core.ducktypes import integer, parse
 from lakemill.core.origins import Tracing
-from lakemill.core.ranges import Use, needs, reached, uses
+from lakemill.core.ranges import Use, needs, uses
 from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark, shown_type
 from lakemill.core.sparksql import SparkQuery
@@ -132,8 +132,7 @@ class Execution:
         trees = {step.name: step.tree for step in delta.steps}
         self._tracing = Tracing(trees, self._tracing.types)
         self._uses = needs(delta.tree, trees, delta.merged)
-        shown = [delta.tree, *(Read(leaf(number, "delta"), ()) for number in delta.merged)]
-        self._read = uses([delta.tree, *reached(shown, trees).values()])
+        self._read = uses(delta.evaluated)
 
     def _is_empty(self, step: str) -> bool:
         self._need(step)

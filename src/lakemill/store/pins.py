@@ -123,8 +123,11 @@ def pinned(
     try:
         yield found
     finally:
-        with suppress(*(() if ttl is None else _NO_ANSWER)):  # then it runs out by itself
+        if ttl is None:
             unpin(conn, found.id)
+        else:
+            with suppress(*_NO_ANSWER):  # then it runs out by itself
+                conn.execute(QUERIES["let_pin_go"].compose(), {"pin_id": found.id})
 
 
 # ---------------------------------------------------------------- consumers

@@ -29,6 +29,10 @@ WHERE pin_id = %(pin_id)s AND (expires_at IS NULL OR expires_at > clock_timestam
 -- the reader is done
 DELETE FROM lakemill.pins WHERE pin_id = %(pin_id)s;
 
+-- name: let_pin_go
+-- the same, of a pin that runs out by itself: no wait for the disk, for a crash could only bring it back for a while
+DELETE FROM lakemill.pins WHERE pin_id = %(pin_id)s AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
+
 -- name: delete_pins_of
 -- all of some readers
 DELETE FROM lakemill.pins WHERE holder = ANY(%(holders)s::text[]);
