@@ -21,7 +21,7 @@ from lakemill.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL_BYTES, TINY_BYTES = 64 << 20, 4 << 20
+SMALL_BYTES, TINY_BYTES = 128 << 20, 4 << 20
 """What reads fewer takes longer to plan again on the way, or even to compile, than to do."""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 SMALL_WORK: Mapping[str, str] = {
