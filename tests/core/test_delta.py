@@ -301,6 +301,20 @@ def narrow(connection: duckdb.DuckDBPyConnection, delta: Delta) -> None:
         connection.execute(f"DELETE FROM source{number}_{end} WHERE NOT coalesce({' OR '.join(within)}, FALSE)")
 
 
+def check_signed(
+    connection: duckdb.DuckDBPyConnection, delta: Delta, before: Counter[str], after: Counter[str]
+) -> None:
+    """The delta is what is between them, also where nothing is there but what it says that it needs."""
+    after.subtract(before)
+    expected = {key: weight for key, weight in after.items() if weight}
+    assert signed(connection, delta.sql) == expected
+    connection.begin()
+    narrow(connection, delta)
+    run_steps(connection, delta)
+    assert signed(connection, delta.sql) == expected, "it needs more than it says"
+    connection.rollback()
+
+
 def check(
     connection: duckdb.DuckDBPyConnection,
     query: str,
@@ -317,14 +331,7 @@ def check(
         assert bag(connection, at_time(query, TIMES[f"now_{end}"])) == expected, "the tree says another thing"
     delta = derive(tree, changed)
     run_steps(connection, delta)
-    after.subtract(before)
-    expected = {key: weight for key, weight in after.items() if weight}
-    assert signed(connection, delta.sql) == expected
-    connection.begin()
-    narrow(connection, delta)
-    run_steps(connection, delta)
-    assert signed(connection, delta.sql) == expected, "it needs more than it says"
-    connection.rollback()
+    check_signed(connection, delta, before, after)
 
 
 def check_kept(
@@ -353,14 +360,7 @@ def check_kept(
         if isinstance(state.child, Top) and found.total() >= shown_by(state.child):
             now = now[: found.total()]  # it may have become shorter, as long as it is enough
         assert found == Counter(map(told, now)), "the state"
-    after.subtract(before)
-    expected = {key: weight for key, weight in after.items() if weight}
-    assert signed(connection, delta.sql) == expected
-    connection.begin()
-    narrow(connection, delta)
-    run_steps(connection, delta)
-    assert signed(connection, delta.sql) == expected, "it needs more than it says"
-    connection.rollback()
+    check_signed(connection, delta, before, after)
 
 
 def at_time(query: str, t: str) -> str:
