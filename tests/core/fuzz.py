@@ -133,7 +133,7 @@ class Bench:
         try:
             check(self.connection, query, tree, changed, self.sources)
             part = "states"
-            check_kept(self.connection, tree, changed, self.types)
+            check_kept(self.connection, tree, changed, self.types, narrowly=True)
             part = "spark"
             if refusal(query, self.schema) is None:
                 self._translate(tree, changed)

@@ -18,7 +18,7 @@ from lakemill.core.algebra import WEIGHT
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome
 from lakemill.lake import duck
-from lakemill.runtime import apply, carry, refresh, verify
+from lakemill.runtime import apply, carry, leaves, refresh, verify
 from lakemill.spark.execute import Execution
 from lakemill.store.history import RefreshRecord
 from tests.core.test_delta_mutants import equality_without_nulls, naive_join
@@ -100,7 +100,7 @@ def test_the_feed_instead_of_the_delta(mill: Mill, monkeypatch: pytest.MonkeyPat
     mill.tell("DELETE FROM r WHERE id = 1")
     deleted_late(mill, "id = 3")
     mill.refresh("n")
-    right = carry._Carrying._leaf
+    right = leaves.Leaves.frame
 
     def feed(self: Any, number: int, end: Any, where: str | None) -> Any:
         if end != "delta":
@@ -114,7 +114,7 @@ def test_the_feed_instead_of_the_delta(mill: Mill, monkeypatch: pytest.MonkeyPat
         return changed.groupBy(column).agg(F.sum(WEIGHT).alias(WEIGHT))
 
     deleted_late(mill, "id = 5")
-    monkeypatch.setattr(carry._Carrying, "_leaf", feed)
+    monkeypatch.setattr(leaves.Leaves, "frame", feed)
     refreshed(mill, "n")
     assert caught(mill, "n")
 

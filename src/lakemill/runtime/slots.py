@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 """Seconds that Spark has to take a word: a JVM that hangs must not hold up whoever watches."""
 _LOCKED_MS = 2000
+_OURS = Path(__file__).parents[1]
 
 
 @dataclass(slots=True, eq=False)
@@ -92,7 +93,7 @@ class Slot:
         stack = traceback.extract_stack(frame) if frame is not None else []
         if not stack:
             return "nowhere", False
-        ours = [line for line in stack if "lakemill" in Path(line.filename).parts]
+        ours = [line for line in stack if Path(line.filename).is_relative_to(_OURS)]
         named = dict.fromkeys(
             f"{Path(line.filename).name}:{line.lineno} {line.name}" for line in (*ours[-1:], stack[-1])
         )
