@@ -27,7 +27,7 @@ from lakemill.core.algebra import WEIGHT, Node, asks_for_time, scans, states
 from lakemill.core.delta import derive
 from lakemill.core.plan import obstacle
 from lakemill.core.query import build, qualified
-from lakemill.core.shape import NotIncremental
+from lakemill.core.shape import NotIncremental, has_grand_total
 from lakemill.core.state import column_types, keep
 from lakemill.core.widen import widened
 from lakemill.errors import UnsupportedSql
@@ -208,10 +208,16 @@ def run(seed: int) -> Found:
 
 def refusal(query: str, schema: Schema) -> str | None:
     """Why the query can't be a dynamic table at all."""
+    full, types = qualified(query, {"main": schema}), {f"main.{name}": own for name, own in schema.items()}
     try:
-        dialect.check(qualified(query, {"main": schema}), {f"main.{name}": own for name, own in schema.items()})
+        dialect.check(full, types)
+        build(
+            full, {name: number for number, name in enumerate(types)}, {name: list(own) for name, own in types.items()}
+        )
     except UnsupportedSql as error:
         return str(error)
+    except NotIncremental:
+        return "a grand total that only DuckDB shows" if has_grand_total(full) else None
     return None
 
 

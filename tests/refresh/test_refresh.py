@@ -526,6 +526,18 @@ def test_two_numbers_can_be_equal_to_one_float(mill: Mill, monkeypatch: pytest.M
     assert mill.rows("SELECT m FROM middle") == [(15.0,)]
 
 
+@pytest.mark.parametrize("groups", ["ROLLUP (k)", "CUBE (k)", "GROUPING SETS ((k), ())"])
+def test_a_grand_total_of_no_rows_is_a_row_or_refused(mill: Mill, groups: str) -> None:
+    mill.create("totals", f"SELECT k, sum(id) AS n FROM r WHERE id > 1000 GROUP BY {groups}")
+    mill.judge("totals")
+    assert mill.rows("FROM totals") == [(None, None)]
+    beside = "id NOT IN (SELECT w FROM s) OR k > 9"  # has no rule, so that Spark would run the whole query
+    with pytest.raises(UnsupportedSql, match="grand total"):
+        mill.create("whole", f"SELECT k, sum(id) AS n FROM r WHERE {beside} GROUP BY {groups}")
+    mill.create("grouped", f"SELECT k, name, sum(id) AS n FROM r WHERE {beside} GROUP BY name, {groups}")
+    mill.judge("grouped")
+
+
 def test_a_failure_stops_only_what_reads_it(mill: Mill) -> None:
     mill.create("good", "SELECT id FROM r")
     mill.create("bad", "SELECT id, CAST(name AS VARCHAR) AS name FROM r")

@@ -27,9 +27,9 @@ from lakemill.core.position import START, Position
 from lakemill.core.query import build, qualified
 from lakemill.core.references import tables as named_tables
 from lakemill.core.schema import duck_type
-from lakemill.core.shape import NotIncremental, Volatile
+from lakemill.core.shape import NotIncremental, Volatile, has_grand_total
 from lakemill.core.state import keep
-from lakemill.errors import BadStatement, Cycle, NotIncrementable, UnknownTable
+from lakemill.errors import BadStatement, Cycle, NotIncrementable, UnknownTable, UnsupportedSql
 from lakemill.runtime.binding import described, named_columns
 from lakemill.spark import analysis
 from lakemill.store import definitions
@@ -92,6 +92,13 @@ def analyse(
     dialect.check(full, types, text=written, at=at, file=file)
     if not isinstance(shape, NotIncremental):
         shape = keep(shape, [types[source.key] for source in sources])
+    elif has_grand_total(full):
+        raise UnsupportedSql(
+            f"ROLLUP, CUBE or GROUPING SETS beside what has no rule for deltas ({shape.reason}): their grand total over"
+            " no rows is a row in DuckDB, and none in Spark",
+            remedy=f"{shape.remedy}; or write the groupings as a UNION ALL",
+            place=at.place(file),
+        )
     mode = _resolved(definition, shape, at, file)
     clocked = uses_clock(with_parameter(full)) or _clocked_suppliers(lake, sources)
     resolved = Resolved(full.sql("duckdb"), mode.mode, _told(mode.reason), output, clocked)
