@@ -119,11 +119,11 @@ class Tracing:
 
     def _alike(self, node: Node, value: Expr, other: Node, theirs: Expr) -> bool:
         """Whether what is equal is the same value: two whole numbers can be equal to one float."""
-        types = [self._type(node, value), self._type(other, theirs)]
-        if types[0] is None or types[1] is None:
+        one, another = self._type(node, value), self._type(other, theirs)
+        if one is None or another is None:
             return False
-        found = [parse(type_) for type_ in types if type_ is not None]
-        return types[0] == types[1] or all(type_ is not None and integer(type_) for type_ in found)
+        whole = [found is not None and integer(found) for found in (parse(one), parse(another))]
+        return one == another or all(whole)
 
     def _type(self, node: Node, value: Expr) -> str | None:
         """The type of a column, where it comes unchanged from a source or a state."""

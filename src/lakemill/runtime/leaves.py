@@ -32,6 +32,8 @@ class Leaves:
     shape: Shape
     reads: list[ReadPlan] = field(default_factory=list)
     _bounds: dict[tuple[int, str], Ends] = field(default_factory=dict)
+    _plans: dict[tuple[int, End, str | None], ReadPlan] = field(default_factory=dict)
+    """Whoever asks for the size of a leaf mostly reads it next."""
 
     def frame(self, number: int, end: End, where: str | None) -> DataFrame:
         """A source, or after them a state, at an end; ``where`` is what all rows meet that are needed."""
@@ -72,6 +74,11 @@ class Leaves:
         return self.window.states[place] if place >= 0 else None
 
     def _plan(self, number: int, end: End, where: str | None) -> ReadPlan:
+        if (number, end, where) not in self._plans:
+            self._plans[number, end, where] = self._planned(number, end, where)
+        return self._plans[number, end, where]
+
+    def _planned(self, number: int, end: End, where: str | None) -> ReadPlan:
         state = self._state(number)
         if state is None:
             source = self.window.sources[number]
