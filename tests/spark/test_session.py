@@ -329,3 +329,12 @@ def test_a_correlated_subquery_over_a_union(spark: Any, query: str) -> None:
     spark.sql("VALUES (1, 10), (2, 20)").toDF("x", "y").createOrReplaceTempView("r")
     rows = sorted((tuple(row) for row in spark.sql(query).collect()), key=str)
     assert rows == [(0, None), (1, 10), (2, 20), (2, 20), (3, None)]
+
+
+def test_a_union_of_selected_exists_below_a_join(spark: Any) -> None:
+    """Spark's constraints of such a union fail with "key not found" (4.1)."""
+    spark.range(3).selectExpr("nullif(id, 9) AS k").createOrReplaceTempView("t")
+    spark.range(2).selectExpr("nullif(id, 9) AS x").createOrReplaceTempView("u")
+    seen = "SELECT k, EXISTS (SELECT 1 FROM u WHERE x + 1 <=> k) AS seen FROM t"
+    rows = spark.sql(f"SELECT k, seen FROM ({seen} UNION ALL {seen}) JOIN u ON x = k").collect()
+    assert sorted(tuple(row) for row in rows) == [(0, False), (0, False), (1, True), (1, True)]
