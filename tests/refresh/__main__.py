@@ -1,6 +1,6 @@
 """``python -m tests.refresh --courses N --seed S``: random courses of dynamic tables, DuckDB as the judge.
 
-``--jobs`` processes share them, some courses at a time; each has a Spark session and a lake of its own, and every
+``--jobs`` processes share them, some courses at a time, which have a Spark session and a lake of their own, and every
 course a schema of its own. A failure is run again with less in it, and printed with its seed and what was told to the
 lake; then exit code 1.
 """
@@ -17,7 +17,7 @@ from multiprocessing import get_context
 
 from tests.refresh.run import run
 
-PER_LAKE = 50  # a catalog, and a JVM, that grow for ever would slow the last courses down
+PER_LAKE = 50  # a catalog that grows for ever would slow the last courses down
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
     started, done, failed, told = time.monotonic(), 0, 0, Counter[str]()
     size = min(PER_LAKE, -(-len(seeds) // given.jobs))
     parts = [seeds[first : first + size] for first in range(0, len(seeds), size)]
-    with ProcessPoolExecutor(given.jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
         running = {pool.submit(run, part, tuple(given.query), given.verbose): part for part in parts}
         for part in as_completed(running):
             wrong, did = part.result()

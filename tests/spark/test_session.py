@@ -338,3 +338,13 @@ def test_a_union_of_selected_exists_below_a_join(spark: Any) -> None:
     seen = "SELECT k, EXISTS (SELECT 1 FROM u WHERE x + 1 <=> k) AS seen FROM t"
     rows = spark.sql(f"SELECT k, seen FROM ({seen} UNION ALL {seen}) JOIN u ON x = k").collect()
     assert sorted(tuple(row) for row in rows) == [(0, False), (0, False), (1, True), (1, True)]
+
+
+@pytest.mark.timeout(60)
+def test_unions_in_unions(spark: Any) -> None:
+    """Spark keeps the partitioning of unions, and looks twice at each for where it runs: 2 ** 28 times at the end."""
+    one = spark.range(0, 1, 1, 1)
+    frame = one
+    for _ in range(28):
+        frame = frame.selectExpr("id + 1 AS id").union(one)
+    assert frame.agg({"id": "max"}).collect() == [(28,)]

@@ -49,6 +49,8 @@ RUNTIME: Mapping[str, str] = {
     ),
     # A UNION ALL of selected EXISTS below a join fails in it ("key not found"); what it infers are IS NOT NULL and such
     "spark.sql.constraintPropagation.enabled": "false",
+    # To look for where partitions of unions in unions best run, Spark takes twice as long for each: minutes, then hours
+    "spark.sql.unionOutputPartitioning": "false",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.int96TimestampConversion": "false",
