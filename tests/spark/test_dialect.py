@@ -209,6 +209,7 @@ def test_aggregates(engines: Engines) -> None:
     for expression in AGGREGATES:
         assert bound(engines, expression)
     assert compare(engines, ["g", *AGGREGATES], "FROM v GROUP BY g") == []
+    assert compare(engines, ["n", *AGGREGATES], "FROM v GROUP BY n") == []  # of one value, and of NULL alone
     assert compare(engines, AGGREGATES, "FROM v") == []
     assert compare(engines, AGGREGATES, "FROM v WHERE n < 0") == []
 

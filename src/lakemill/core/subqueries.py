@@ -207,7 +207,7 @@ def _scalar(block: Block, node: Node, subquery: exp.Subquery) -> tuple[Node, Exp
     counts = {  # a key without rows counts 0 and has no other aggregate
         name: cast("Expr", exp.Coalesce(this=column(name), expressions=[exp.Literal.number(0)]))
         for name, aggregate in found
-        if aggregate.find(exp.Count, exp.CountIf, exp.ApproxDistinct)
+        if aggregate.find(exp.Count)
     }
     looked_up = Join("left", node, Aggregate(rows, tuple(keys), tuple(found)), together(same))
     return looked_up, exp.paren(substitute(value, counts))
