@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lakemill.core.algebra import Expr, Filter, Join, Node, conjuncts, equal_pairs, names, together, used
+from lakemill.core.clock import uses_clock
 
 
 def pushed(node: Node, condition: Expr) -> Node:
@@ -21,7 +22,8 @@ def pushed(node: Node, condition: Expr) -> Node:
                 return replace(node, left=pushed(left, condition))
             if columns <= set(names(right)) and columns:
                 return replace(node, right=pushed(right, condition))
-            return replace(node, on=together([*conjuncts(on), condition]))
+            if not uses_clock(condition):
+                return replace(node, on=together([*conjuncts(on), condition]))
         case Join(kind="left" | "semi" | "anti", left=left):
             if columns <= set(names(left)) and columns:
                 return replace(node, left=pushed(left, condition))
@@ -30,6 +32,15 @@ def pushed(node: Node, condition: Expr) -> Node:
                 return Filter(pushed(child, condition), other)
             return Filter(child, together([*conjuncts(other), condition]))
     return Filter(node, condition)
+
+
+def inner_join(left: Node, right: Node, on: Expr) -> Node:
+    """What asks for the time is a filter beside the join, not a condition of it: a join does not change by itself."""
+    conditions = conjuncts(on)
+    node: Node = Join("inner", left, right, together(one for one in conditions if not uses_clock(one)))
+    for condition in conditions:
+        node = pushed(node, condition) if uses_clock(condition) else node
+    return node
 
 
 def cluster(node: Node) -> tuple[list[Node], list[Expr]]:

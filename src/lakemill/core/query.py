@@ -54,7 +54,7 @@ from lakemill.core.expressions import (
     transform,
     used_outside,
 )
-from lakemill.core.joins import ordered, pushed
+from lakemill.core.joins import inner_join, ordered, pushed
 from lakemill.core.names import MAIN
 from lakemill.core.narrow import narrowed
 from lakemill.core.shape import NotIncremental, Volatile
@@ -242,9 +242,9 @@ class Block:
         if isinstance(join.this, exp.Unnest):
             return self._unnest_join(left, join, side)
         right = self.builder.relation(join.this, self.scope)
-        on = join.args.get("on")
+        on = self.resolve(join.args["on"]) if join.args.get("on") is not None else exp.true()
         word = cast("JoinKind", (kind if kind in ("SEMI", "ANTI") else side or "INNER").lower())
-        return Join(word, left, right, self.resolve(on) if on is not None else exp.true())
+        return inner_join(left, right, on) if word == "inner" else Join(word, left, right, on)
 
     def _unnest_join(self, left: Node, join: exp.Join, side: str) -> Node:
         unnest = join.this
