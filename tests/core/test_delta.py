@@ -25,6 +25,7 @@ from lakemill.core.ranges import needs
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.state import column_types, keep, plain
 from lakemill.core.top import shown_by
+from lakemill.core.unique import unique_key
 from lakemill.core.widen import Types, widened
 
 SCHEMA = {
@@ -135,6 +136,7 @@ QUERIES = {
     "top of groups": "SELECT k, sum(v) AS t FROM r GROUP BY k ORDER BY t DESC, k LIMIT 2",
     "scalar subquery": "SELECT id FROM r WHERE v > (SELECT avg(w) FROM s)",
     "correlated scalar": "SELECT id, (SELECT max(w) FROM s WHERE s.k = r.k) AS m FROM r",
+    "correlated count_if": "SELECT id, (SELECT count_if(w > 2) FROM s WHERE s.k = r.k) AS n FROM r",
     "correlated count": "SELECT id, (SELECT count(*) FROM s WHERE s.k = r.k) AS n FROM r",
     "correlated comparison": "SELECT id FROM r WHERE v < (SELECT 0.2 * avg(w) FROM s WHERE s.k = r.k)",
     "having over scalar": "SELECT k, sum(v) AS t FROM r GROUP BY k HAVING sum(v) > (SELECT sum(w) * 0.1 FROM s)",
@@ -157,6 +159,12 @@ QUERIES = {
     "now over unnest": "SELECT e, count(*) AS n FROM r, UNNEST(l) AS x(e) WHERE t > now() - INTERVAL 2 DAY GROUP BY e",
     "now in a value": "SELECT id, current_date AS today FROM r",
     "now in a join condition": "SELECT r.id FROM r JOIN s ON r.k = s.k AND r.t < now() - to_days(s.w::INTEGER)",
+    "now in a condition of one side": "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k AND r.t > now() - INTERVAL 1 DAY",
+    "now in a join of joins": "SELECT r.id, u.x FROM r JOIN s ON r.k = s.k AND r.t < now() - to_days(s.w::INTEGER)"
+    " JOIN u ON u.k = s.k AND u.x > r.v",
+    "now in WHERE over a join": "SELECT r.id, u.x FROM r, s, u WHERE r.k = s.k AND u.k = s.k"
+    " AND r.t < now() - to_days(s.w::INTEGER)",
+    "now and nothing else": "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k AND now() > '2026-01-04'::TIMESTAMPTZ",
     "group over except": "SELECT k, count(*) AS n FROM (SELECT k, v FROM r EXCEPT ALL SELECT k, w FROM s) GROUP BY k",
 }
 WHOLE = {
@@ -167,7 +175,6 @@ WHOLE = {
     "not in a group",
     "not in a disjunction",
     "now in a value",
-    "now in a join condition",
     "rollup",
     "cube",
     "rollup of nothing",
@@ -347,6 +354,7 @@ def check_kept(
     narrowly: bool = False,
 ) -> None:
     """The same with states, which hold what their groups were before."""
+    check_unique(connection, tree, types)
     before, after = (bag(connection, sql(at(computed(tree), end))) for end in ("a", "b"))
     kept = keep(tree, types)
     whole, alone = (bag(connection, sql(at(one, "b"))) for one in (computed(kept), plain(tree, types)))
@@ -370,6 +378,16 @@ def check_kept(
             now = now[: found.total()]  # it may have become shorter, as long as it is enough
         assert found == Counter(map(told, now)), "the state"
     check_signed(connection, delta, before, after, narrowly)
+
+
+def check_unique(connection: duckdb.DuckDBPyConnection, tree: Node, types: Types = TYPES) -> None:
+    """No two rows share what is said to be a key."""
+    key = unique_key(tree, types)
+    if key is not None:
+        columns = ", ".join(f'"{name}"' for name in sorted(key))
+        groups = f"GROUP BY {columns}" if columns else ""
+        twice = answer(connection, f"SELECT count(*) FROM ({sql(at(tree, 'b'))}) {groups} HAVING count(*) > 1")
+        assert not twice, f"{columns} is no key"
 
 
 def at_time(query: str, t: str) -> str:

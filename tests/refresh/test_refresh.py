@@ -251,6 +251,22 @@ def test_a_sum_in_another_order_is_found_or_computed_whole(mill: Mill) -> None:
     assert mill.rows("SELECT count(*), sum(n) FROM sums") == [(2, 202)]
 
 
+@pytest.mark.parametrize("mode", ["REFRESH_MODE = FULL", "REFRESH_MODE = AUTO CARDINALITY_THRESHOLD = 0.01"])
+def test_next_to_no_change_is_none_where_rows_have_a_key(mill: Mill, mode: str) -> None:
+    columns = "i % 3 AS g, (i + 0.1)::DOUBLE AS x, nullif(i, 4)::FLOAT AS y, 'nan'::DOUBLE AS z"
+    mill.tell(f"CREATE TABLE f AS SELECT {columns} FROM range(9) t(i)")
+    mill.create("sums", "SELECT g, sum(x) AS s, max(y) AS m, max(z) AS n FROM f GROUP BY g", mode)
+    mill.create("total", "SELECT sum(x) AS s FROM f", mode)
+    mill.create("plain", "SELECT g, x FROM f", mode)
+    mill.tell("UPDATE f SET x = x * (1 + 1e-12)")
+    assert [counts(mill.refresh(name)) for name in ("sums", "total")] == [(0, 0), (0, 0)]
+    assert counts(mill.refresh("plain")) == (9, 9), "nothing tells its rows apart, so bits do"
+    mill.tell("UPDATE f SET x = x * (1 + 1e-7) WHERE g = 1")
+    assert [counts(mill.refresh(name)) for name in ("sums", "total")] == [(1, 1), (1, 1)]
+    mill.tell("UPDATE f SET y = NULL WHERE g = 2")
+    assert [counts(mill.refresh(name)) for name in ("sums", "total")] == [(1, 1), (0, 0)]
+
+
 def test_types_with_two_spellings_and_far_dates(mill: Mill) -> None:
     mill.tell(
         "CREATE TABLE w AS SELECT i AS id, TIMESTAMPTZ '2026-01-01 00:00:00+00' AS seen, {'a': i, 'b c': 'x'} AS s,"

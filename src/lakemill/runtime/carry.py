@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from lakemill.core.algebra import Stored
+from lakemill.core.algebra import Stored, names
 from lakemill.core.commit import (
     AddFiles,
     Check,
@@ -39,6 +39,7 @@ from lakemill.core.refresh import Action, Trigger
 from lakemill.core.schema import Column, duck_type
 from lakemill.core.shape import NotIncremental
 from lakemill.core.state import column_types
+from lakemill.core.unique import unique_key
 from lakemill.errors import UnknownTable
 from lakemill.lake.scan import rows_of
 from lakemill.runtime.apply import applied
@@ -190,7 +191,8 @@ class _Carrying:
             else:
                 known = self.window.lost is None and len(self._wanted_states()) == len(self.window.states)
                 states = self.compared_states(stack, execution) if known else self.loaded_states(stack, execution)
-                signed = diffs.difference(self.whole(execution), own.frame(attempt.state.plan), table.columns)
+                rows, keyed = self.whole(execution), self._has_key(table.columns)
+                signed = diffs.difference(rows, own.frame(attempt.state.plan), table.columns, keyed=keyed)
             written = self._changed(stack, attempt, own, signed, needed)
             if self.plan.action is Action.KEYS and self.work.trigger is Trigger.SCHEDULED:  # nobody else asks
                 self.keys = execution.keys()
@@ -258,6 +260,16 @@ class _Carrying:
         shape = self.shape
         numbers = {found.source.key: i for i, found in enumerate(self.window.sources)}
         return execution.whole(self.work.query if isinstance(shape, NotIncremental) else shape, numbers)
+
+    def _has_key(self, columns: Sequence[Column]) -> bool:
+        """Whether rows can be told apart without their floats."""
+        shape = self.shape
+        if isinstance(shape, NotIncremental) or not diffs.has_floats(columns):
+            return False
+        key = unique_key(shape, [source.types for source in self.window.sources])
+        if key is None:
+            return False
+        return not diffs.has_floats([own for name, own in zip(names(shape), columns, strict=True) if name in key])
 
     # ------------------------------------------------------------ line 10
     def publish(self, own: Written, states: list[Written] | None) -> RefreshRecord:

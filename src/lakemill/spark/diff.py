@@ -26,7 +26,7 @@ from lakemill.spark.positions import FILE_ID, POSITION
 TOLERANCE = 1e-9
 _FLOATS = ("float32", "float64")
 _HASHED = (*ORDERED, t.BooleanType, t.DecimalType, t.TimestampType, t.TimestampNTZType)
-_ID, _TIMES, _RANK = "__diff_id", "__times", "__rank"
+_ID, _TIMES, _RANK, _SAME = "__diff_id", "__times", "__rank", "__same"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +149,34 @@ def _same(place: int, column: Column, near: bool) -> str:
     one, other = f"o{place}", f"n{place}"
     if column.type not in _FLOATS or not near:
         return f"{one} <=> {other}"
+    return _near(one, other)
+
+
+def _near(one: str, other: str) -> str:
     size = f"greatest(abs({one}), abs({other}))"  # of infinities and NaN nothing is near
     close = f"{size} < double('Infinity') AND abs({one} - {other}) <= {TOLERANCE!r}D * {size}"
     return f"({one} <=> {other} OR coalesce({close}, false))"
 
 
-def difference(new: DataFrame, current: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """The signed rows between the table as it is and as it should be."""
+def difference(new: DataFrame, current: DataFrame, columns: Sequence[Column], *, keyed: bool = False) -> DataFrame:
+    """The signed rows between the table as it is and as it should be.
+
+    ``keyed``: no two rows are equal in all that is no float. Then a row whose floats differ by next to nothing from
+    those of the stored one is the stored one; else bits decide.
+    """
     names = [quote_spark(column.name) for column in columns]
     both = new.selectExpr(*names, f"1L AS {WEIGHT}").unionAll(current.selectExpr(*names, f"-1L AS {WEIGHT}"))
-    return added_up(both, columns)
+    signed = added_up(both, columns)
+    floats = [name for name, column in zip(names, columns, strict=True) if column.type in _FLOATS]
+    if not keyed or not floats:
+        return signed
+    others = [name for name in names if name not in floats]
+    by = f"PARTITION BY {', '.join(others)}" if others else ""
+    over = f"OVER ({by})"
+    pair = [f"count(*) {over} = 2", f"sum({WEIGHT}) {over} = 0"]
+    pair += [f"count({name}) {over} IN (0, 2)" for name in floats]
+    pair += [_near(f"min({name}) {over}", f"max({name}) {over}") for name in floats]
+    return signed.selectExpr("*", f"{' AND '.join(pair)} AS {_SAME}").where(f"NOT {_SAME}").drop(_SAME)
 
 
 def changed(current: DataFrame, diff: DataFrame, columns: Sequence[Column]) -> DataFrame:
