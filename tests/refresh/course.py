@@ -107,6 +107,7 @@ class Course:
                 self._refresh()
             self._judge()
         self._rest()
+        self._leave()
 
     def _rest(self) -> None:
         """Nothing changed, so nothing is done."""
@@ -114,6 +115,12 @@ class Course:
             clocked = _clocked(self.queries[record.name])
             if record.action is not Action.NO_DATA and not clocked and record.name.name != "consumer":
                 raise Wrong(f"nothing changed, but {record.name} did {record.action}: {record.reason}")
+
+    def _leave(self) -> None:
+        """Stock DuckDB looks through all tables of a lake with every statement: others should not pay for these."""
+        for name in reversed(self.queries):  # consumers first
+            self.lake.execute(f"DROP DYNAMIC TABLE {name}")
+        self._tell(f"DROP SCHEMA {self.schema} CASCADE")
 
     @contextmanager
     def _somebody_else(self) -> Iterator[bool]:

@@ -17,6 +17,8 @@ from lakemill.store.embedded import EmbeddedPostgres
 from tests.fuzz.__main__ import SPARK
 from tests.refresh.course import Course
 
+FEW = 20
+
 
 def smaller(course: Course, error: Exception) -> tuple[Course, Exception]:
     """The course with fewer rounds and without a writer, as far as it still fails."""
@@ -35,7 +37,9 @@ def run(seeds: Sequence[int], queries: tuple[str, ...], verbose: bool) -> tuple[
     root = Path(tempfile.mkdtemp(prefix="lakemill-refresh-"))
     server = EmbeddedPostgres(root / ".lakemill" / "postgres", fast=True)
     try:
-        settings = Settings.load(root, {**SPARK, "spark.profile": "small"})
+        # a JVM that lives for hundreds of courses is worth its second compiler, which takes half a minute
+        profile = "batch" if len(seeds) > FEW else "small"
+        settings = Settings.load(root, {**SPARK, "spark.profile": profile})
         with duck.connect(settings, server.start(), create=True, inline=0) as connection:
             connection.execute("CALL lake.set_option('data_inlining_row_limit', 0)")
         with lakemill.open(settings) as lake:

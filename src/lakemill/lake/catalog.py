@@ -144,6 +144,10 @@ class Catalog:
         row = self._one("table_by_name", schema=schema, name=name, at=at, root=self.data_path)
         return None if row is None else int(row[0])
 
+    def tables_called(self, schema: str, prefix: str, at: int) -> list[str]:
+        """The tables of a schema whose names begin so."""
+        return [name for (name,) in self._all("tables_called", schema=schema, prefix=prefix, at=at)]
+
     def table_by_id(self, table_id: int, at: int) -> TableAt | None:
         return self._table(self._one("table_by_id", id=table_id, at=at, root=self.data_path), at)
 

@@ -25,7 +25,7 @@ from lakemill.core.scan import TableAt
 from lakemill.core.schema import Column, duck_type
 from lakemill.errors import BadArgument, UnsupportedType
 from lakemill.lake.catalog import reading
-from lakemill.lake.duck import LAKE, Connection, DuckError, explained
+from lakemill.lake.duck import Connection, DuckError, explained
 from lakemill.store.definitions import OutputColumn
 
 GENERATION_PREFIX = "__lakemill_"
@@ -213,15 +213,13 @@ def abandon(connection: Connection, generation: Generation) -> None:
     drop_table(connection, generation.table.schema, generation.table.name)
 
 
-def abandon_all(connection: Connection, schema: str, owner: str) -> None:
+def abandon_all(
+    connection: Connection, conn: psycopg.Connection[Any], schema: str, owner: str, *, catalog_schema: str = "public"
+) -> None:
     """Drop what a maker of this owner's generations left behind; only for who has the owner's claim."""
-    query = (
-        "SELECT table_name FROM duckdb_tables()"
-        " WHERE database_name = $1 AND schema_name = $2 AND starts_with(table_name, $3)"
-    )
-    with explained():
-        found = connection.execute(query, [LAKE, schema, f"{GENERATION_PREFIX}{owner}_"]).fetchall()
-    for (name,) in found:
+    with reading(conn, catalog_schema) as catalog:  # DuckDB would load all tables of the lake to say it
+        found = catalog.tables_called(schema, f"{GENERATION_PREFIX}{owner}_", catalog.head().id)
+    for name in found:
         drop_table(connection, schema, name)
 
 

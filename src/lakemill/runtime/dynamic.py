@@ -375,8 +375,9 @@ def _drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
     else:
         with lake.conn.transaction(), lake.conn.cursor() as cursor:
             more(cursor)
+    catalog_schema = lake.settings.lake.catalog_schema
     for found in gone:  # what a load that was killed, or is still at work, would have given the name
-        abandon_all(lake.duck, found.name.schema, f"d{found.id}")
+        abandon_all(lake.duck, lake.conn, found.name.schema, f"d{found.id}", catalog_schema=catalog_schema)
     return tuple(found.name for found in gone)
 
 

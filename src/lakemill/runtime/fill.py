@@ -55,7 +55,8 @@ def new_table(
     """An empty table that will have this name; ``owner`` marks it while it does not, and its forerunners go."""
     if name.schema == HIDDEN:
         lake.sql(f"CREATE SCHEMA IF NOT EXISTS {LAKE}.{quote(HIDDEN)}")
-    abandon_all(lake.duck, name.schema, owner)
+    catalog_schema = lake.settings.lake.catalog_schema
+    abandon_all(lake.duck, lake.conn, name.schema, owner, catalog_schema=catalog_schema)
     generation = build_generation(
         lake.duck,
         lake.conn,
@@ -64,7 +65,7 @@ def new_table(
         columns,
         partition_by,
         owner=owner,
-        catalog_schema=lake.settings.lake.catalog_schema,
+        catalog_schema=catalog_schema,
     )
     with lake.catalog() as catalog:
         snapshot = catalog.head()

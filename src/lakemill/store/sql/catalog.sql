@@ -63,6 +63,13 @@ WHERE t.table_id = %(id)s
   AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
 
+-- name: tables_called
+-- the tables of a schema, at a snapshot, whose names begin so
+SELECT t.table_name FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+WHERE lower(s.schema_name) = lower(%(schema)s) AND starts_with(t.table_name, %(prefix)s)
+  AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
+  AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
+
 -- name: columns_version
 -- since which snapshot the table has the columns that it has at a snapshot
 SELECT coalesce(max(begin_snapshot), 0) FROM ducklake_schema_versions
