@@ -21,6 +21,7 @@ import sqlglot
 from sqlglot import exp
 
 from lakemill.core import experience, plan
+from lakemill.core.ctes import meanings
 from lakemill.core.ddl import parse_definition
 from lakemill.core.names import QualifiedName
 from lakemill.core.refresh import Action, Outcome
@@ -245,9 +246,8 @@ class Course:
     def _placed(self, query: str) -> str:
         """The query on this course's schema."""
         parsed: Any = sqlglot.parse_one(query, dialect="duckdb")
-        ctes = {cte.alias for cte in parsed.find_all(exp.CTE)}
-        for table in list(parsed.find_all(exp.Table)):
-            if isinstance(table.this, exp.Identifier) and table.name in self.tables and table.name not in ctes:
+        for table, cte in meanings(parsed):
+            if cte is None and table.name in self.tables:
                 if not table.alias:
                     table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name)))
                 table.set("db", exp.to_identifier(self.schema))

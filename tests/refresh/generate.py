@@ -186,7 +186,12 @@ class _Writing(Values):
         else:
             name = self.rng.choice(list(self.schema))
             columns = [Column(column, KINDS[type_]) for column, type_ in self.schema[name].items()]
-        return Source(f"{name} AS {alias}", [Column(f"{alias}.{column.name}", column.kind) for column in columns])
+        if name in self.schema and self.chance(0.04):  # a CTE hides the table, but not from itself
+            name = f"(WITH {name} AS (SELECT * FROM {name}) SELECT * FROM {name})"
+        listed = [self.fresh("n") for _ in columns[: self.rng.randrange(1, 3)]] if self.chance(0.06) else []
+        columns = [Column(new, old.kind) for new, old in zip(listed, columns, strict=False)] + columns[len(listed) :]
+        named = f"{alias}({', '.join(listed)})" if listed else alias
+        return Source(f"{name} AS {named}", [Column(f"{alias}.{column.name}", column.kind) for column in columns])
 
     def source(self, depth: int) -> Source:
         found = self.relation(depth)
@@ -209,7 +214,9 @@ class _Writing(Values):
             {one.name: one for one in left.columns} if len({c.name for c in left.columns}) == len(left.columns) else {}
         )
         named = [other for other in right.columns if other.name in shared and same(shared[other.name], other)]
-        if word in ("JOIN", "LEFT JOIN", "FULL JOIN") and named and " JOIN " not in left.text and self.chance(0.15):
+        merged = [other for other in named if "." not in shared[other.name].text]  # by a join before this one
+        if word not in ("SEMI JOIN", "ANTI JOIN") and named and self.chance(0.5 if merged else 0.15):
+            named = merged or named
             name = self.rng.choice(named).name
             rest = [column for column in both if column.name != name]
             return Source(f"{left.text} {word} {right.text} USING ({name})", [Column(name, shared[name].kind), *rest])

@@ -1,8 +1,9 @@
 """Columns that are written with their table's schema: they get by with an alias, which is all that is kept of a table.
 
 ``main.t.id`` becomes ``t.id``. Where another table of the query is called ``t`` too, only the schema tells the two
-apart, so one of them gets an alias of its own, and all that is said of it goes by that. For ``core/query``, before
-names are resolved; DuckDB has bound the query already, so that every column has a table.
+apart, so one of them gets an alias of its own, and all that is said of it goes by that. Columns that an alias renames,
+``t AS a(x, y)``, are written out. For ``core/query``, before names are resolved; DuckDB has bound the query already, so
+that every column has a table.
 """
 
 from __future__ import annotations
@@ -11,11 +12,27 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from lakemill.core.ctes import meanings
 from lakemill.core.names import QualifiedName, fold
 from lakemill.core.references import tables
 
 _PARTS = ("this", "table", "db", "catalog")
 """Of a column, from its end."""
+
+
+def listed(query: exp.Expr) -> exp.Expr:
+    """The query with ``t AS a(x, y)`` as a subquery, of which sqlglot knows what such a list means."""
+    for table, _ in meanings(query):
+        alias = table.args.get("alias")
+        if alias is not None and alias.columns:
+            table.set("alias", None)
+            joins = table.args.pop("joins", None)
+            table.replace(exp.Subquery(this=exp.select("*").from_(table.copy()), alias=alias, joins=joins))
+    for given in query.find_all(exp.Subquery, exp.CTE):
+        # an ORDER BY inside knows the columns by the names that they have there
+        if given.args.get("alias") is not None and given.args["alias"].columns and given.this.args.get("order"):
+            given.set("this", exp.select("*").from_(given.this.subquery(given.alias, copy=False)))
+    return query
 
 
 def aliased(query: exp.Expr) -> exp.Expr:

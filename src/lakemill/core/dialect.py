@@ -189,6 +189,8 @@ class _Queries:
         order = select.args.get("order")
         if qualify is not None or order is None or select.args.get("group") is not None:
             raise Refused(distinct, "this DISTINCT ON has no one answer", "add an ORDER BY that leaves no ties")
+        if any(item.find(exp.Explode, exp.Unnest) for item in select.expressions):
+            raise Refused(distinct, "DISTINCT ON beside unnest is not translated", "unnest in a subquery of FROM")
         named = {fold(item.alias_or_name): item.unalias() for item in select.expressions}
 
         def meant(node: Expr) -> Expr:
@@ -220,6 +222,8 @@ class _Queries:
 
     def _item(self, node: Expr, inside: Expressions) -> Value:
         if isinstance(node, exp.Explode | exp.Unnest):
+            if inside.scope.outer is not None:
+                raise Refused(node, "unnest in the SELECT of a subquery is not translated", "unnest in its FROM")
             value = inside.value(node.this if isinstance(node, exp.Explode) else node.expressions[0])
             return Value(f"explode({value.sql})", _element(value, node))
         value = inside.value(node)
@@ -262,6 +266,10 @@ class _Queries:
                 parts.append(f"ORDER BY {places}")
         for name in ("limit", "offset"):
             if (given := query.args.get(name)) is not None:
+                if (options := given.args.get("limit_options")) and any(options.args.values()):
+                    raise Refused(
+                        given, "a LIMIT in percent, or WITH TIES, is not translated", "write the number of rows"
+                    )
                 value = inside.value(given.expression)
                 if not isinstance(value.constant, int):
                     raise Refused(given, f"{name} takes a constant number here", "write the number")

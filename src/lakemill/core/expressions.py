@@ -28,24 +28,13 @@ def spelled(query: Expr) -> Expr:
     return query.transform(change)
 
 
-def merged(query: Expr) -> Expr:
-    """The query with columns of USING written out in HAVING and QUALIFY, where sqlglot leaves them as they are."""
+def ungrouped(query: Expr) -> Expr:
+    """The query without a GROUP BY ALL that has neither a column nor an aggregate: DuckDB shows all rows then."""
     for select in query.find_all(exp.Select):
-        start = select.args.get("from_")
-        sources = [start.this.alias_or_name] if start is not None else []
-        shared: dict[str, list[str]] = {}
-        for join in select.args.get("joins") or ():
-            for name in (found.name for found in join.args.get("using") or ()):
-                known = shared.get(name) or (sources if len(sources) == 1 else [])
-                if known and join.kind not in ("SEMI", "ANTI"):
-                    shared[name] = [*known, join.alias_or_name]
-            sources.append(join.alias_or_name)
-        parts = [part for clause in ("having", "qualify") if (part := select.args.get(clause)) is not None]
-        for found in [found for part in parts for found in part.find_all(exp.Column)]:
-            own = not found.table and found.find_ancestor(exp.Query) is select
-            if own and found.name in shared and found.name not in select.named_selects:
-                first, *others = (exp.column(found.name, table=table) for table in shared[found.name])
-                found.replace(exp.Coalesce(this=first, expressions=others))
+        group = select.args.get("group")
+        by_all = group is not None and group.args.get("all") and select.args.get("having") is None
+        if by_all and not any(item.find(exp.Column, exp.AggFunc) for item in select.expressions):
+            select.set("group", None)
     return query
 
 

@@ -40,18 +40,20 @@ from lakemill.core.algebra import (
     union_all,
     used,
 )
-from lakemill.core.aliases import aliased
+from lakemill.core.aliases import aliased, listed
 from lakemill.core.clock import volatile, with_parameter
+from lakemill.core.closed import require_closed
+from lakemill.core.ctes import unshadowed
 from lakemill.core.expressions import (
     aggregates_in,
     members,
-    merged,
     prefixes,
     replace_parts,
     spelled,
     subsets,
     take_aggregates,
     transform,
+    ungrouped,
     used_outside,
 )
 from lakemill.core.joins import inner_join, ordered, pushed
@@ -59,6 +61,7 @@ from lakemill.core.names import MAIN
 from lakemill.core.narrow import narrowed
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.subqueries import joined, semi_join
+from lakemill.core.using import chained, merged
 
 Scope = dict[tuple[str, str], str]
 """(alias, column) → our name."""
@@ -275,7 +278,7 @@ class Block:
     # ------------------------------------------------------------ GROUP BY, windows
     def _aggregates(self, node: Node, parts: list[Expr]) -> tuple[Node, list[Expr]]:
         group = self.select.args.get("group")
-        if group is None and not any(aggregates_in(part) for part in parts):
+        if group is None and self.select.args.get("having") is None and not any(map(aggregates_in, parts)):
             return node, parts
         if group is not None and group.args.get("all"):
             shown = parts[: len(self.select.expressions)]
@@ -392,14 +395,16 @@ class Block:
 
 def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) -> exp.Query:
     """A query in DuckDB's SQL, its names resolved and its stars expanded; schema → table → column → type."""
-    parsed = merged(aliased(spelled(sqlglot.parse_one(text, dialect="duckdb"))))
+    parsed = merged(aliased(listed(unshadowed(spelled(sqlglot.parse_one(text, dialect="duckdb"))))))
     known: dict[str, object] = {name: dict(tables) for name, tables in schema.items()}
     found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
-    return cast("exp.Query", found)
+    return cast("exp.Query", ungrouped(chained(found)))
 
 
 def build(query: exp.Query, sources: Mapping[str, int], columns: Mapping[str, Sequence[str]]) -> Node:
     """The tree of a qualified query, which reads only what it uses; sources and columns by ``schema.table``."""
     if (found := volatile(query)) is not None:
         raise Volatile(found)
-    return narrowed(_Builder(sources, columns).query(with_parameter(query)))
+    tree = _Builder(sources, columns).query(with_parameter(query))
+    require_closed(tree)
+    return narrowed(tree)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from lakemill.core.names import MAIN, QualifiedName, fold
+from lakemill.core.ctes import meanings
+from lakemill.core.names import MAIN, QualifiedName
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,8 @@ class Piece:
 
 def tables(query: exp.Expr) -> Iterator[tuple[exp.Table, QualifiedName]]:
     """The places where a query names a table or a view of the lake; a hint does not read what it names."""
-    ctes = {fold(cte.alias) for cte in query.find_all(exp.CTE)}
-    for table in list(query.find_all(exp.Table)):
-        named = isinstance(table.this, exp.Identifier) and table.find_ancestor(exp.Hint) is None
-        if named and (table.db or fold(table.name) not in ctes):
+    for table, cte in meanings(query):
+        if cte is None and table.find_ancestor(exp.Hint) is None:
             yield table, QualifiedName(table.db or MAIN, table.name)
 
 

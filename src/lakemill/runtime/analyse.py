@@ -17,6 +17,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from lakemill.core import dialect, sparksql
+from lakemill.core.aliases import aliased
 from lakemill.core.clock import uses_clock, with_parameter
 from lakemill.core.definition import Definition, Dialect, RefreshMode
 from lakemill.core.graph import Node as GraphNode
@@ -254,20 +255,27 @@ class _Lookup:
         """The query with every view as a subquery, and every table with its schema."""
         if depth > _DEEPEST_VIEW:
             raise BadStatement(f"views are nested more than {_DEEPEST_VIEW} deep", place=self.at.place(self.file))
-        for table, name in named_tables(query):
+        aliased(query)  # a view's subquery has no schema by which a column could call it
+        for table, written in named_tables(query):
+            name = written if table.db else self._near(written)
             source = self._source(name, table)
             if source.kind is SourceKind.VIEW:
                 text, aliases = self.view_texts[name]
                 self._inside.append((source.name, self._place(table)))
                 inner = self.expanded(cast("exp.Query", sqlglot.parse_one(text, dialect="duckdb")), depth + 1)
                 self._inside.pop()
-                names = [exp.to_identifier(alias, quoted=True) for alias in _aliases(aliases)]
-                alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True), columns=names)
-                subquery = exp.Subquery(this=inner, alias=alias, joins=table.args.get("joins"))
-                table.replace(subquery)
+                table.replace(_in_place_of(table, inner, _aliases(aliases)))
             else:
                 table.set("db", exp.to_identifier(name.schema, quoted=True))
         return query
+
+    def _near(self, name: QualifiedName) -> QualifiedName:
+        """What a name without a schema means: inside a view, first a table of the view's own schema."""
+        own = QualifiedName(self._inside[-1][0].schema, name.name) if self._inside else name
+        if own == name or own in self._known:
+            return own
+        found = definitions.find(self.lake.conn, own) or self.catalog.view(own.schema, own.name, self._head)
+        return own if found or self.catalog.table_id(own.schema, own.name, self._head) is not None else name
 
     def look_up(self, named: Iterable[tuple[exp.Table, QualifiedName]]) -> None:
         """The tables of a query in Spark's SQL; a view is DuckDB's SQL, so it can't be a part of it."""
@@ -317,6 +325,20 @@ class _Lookup:
         where = found.this if isinstance(found.this, exp.Identifier) else found
         offset = where.meta.get("start") if where.meta else None
         return (self.at if offset is None else self.at.within(self.definition.query, int(offset))).place(self.file)
+
+
+def _in_place_of(table: exp.Table, inner: exp.Query, columns: list[str]) -> exp.Subquery:
+    """A view's query with the names that the view gives its columns; and then those that its reader gives them."""
+
+    def named(query: exp.Query, names: list[exp.Identifier], **rest: object) -> exp.Subquery:
+        alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True), columns=names)
+        return exp.Subquery(this=query, alias=alias, **rest)
+
+    own = [exp.to_identifier(column, quoted=True) for column in columns]
+    rest = {part: table.args.get(part) for part in ("joins", "sample", "pivots")}
+    if (given := table.args.get("alias")) is None or not given.columns:
+        return named(inner, own, **rest)
+    return named(exp.select("*").from_(named(inner, own)), given.columns, **rest)
 
 
 def _aliases(text: str) -> list[str]:

@@ -1,0 +1,88 @@
+"""What a query means on a lake: the query that is kept, names resolved and views expanded, answers as its own words do.
+
+By DuckDB alone, over the same tables; what Spark makes of it is for others to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+import lakemill
+from lakemill.core.ddl import parse_definition
+from lakemill.errors import LakemillError
+from lakemill.runtime.analyse import analyse
+from tests.conftest import make_lakes
+
+TABLES = (
+    "CREATE TABLE p AS FROM (VALUES (1, 10), (2, 20), (NULL, 30), (2, 21)) t(k, a)",
+    "CREATE TABLE q AS FROM (VALUES (1, 100), (3, 300), (NULL, 400)) t(k, b)",
+    "CREATE TABLE st AS FROM (VALUES (1), (2), (3), (5)) t(k)",
+    "CREATE SCHEMA s2",
+    "CREATE TABLE s2.p AS FROM (VALUES (99, 990)) t(k, a)",
+    "CREATE VIEW swapped(a, k) AS SELECT k, a FROM p",
+    "CREATE VIEW s2.own AS SELECT k FROM p",
+    "CREATE VIEW s2.other AS SELECT k FROM st",
+    "CREATE VIEW of_view AS SELECT k FROM s2.own UNION ALL SELECT a FROM swapped",
+    "CREATE VIEW with_cte AS WITH p AS (SELECT k + 1 AS k FROM p) SELECT k FROM p",
+    "CREATE VIEW with_star AS SELECT * FROM p JOIN q USING (k)",
+)
+
+QUERIES = [
+    "SELECT * FROM p FULL JOIN q USING (k) FULL JOIN st USING (k)",
+    "SELECT k, a, b FROM p RIGHT JOIN q USING (k) JOIN st USING (k)",
+    "SELECT k, a, b FROM p RIGHT JOIN q USING (k) LEFT JOIN st USING (k)",
+    "SELECT k, a, b FROM p FULL JOIN q USING (k) LEFT JOIN st USING (k) WHERE k > 0",
+    "SELECT * FROM p NATURAL FULL JOIN q NATURAL FULL JOIN st",
+    "SELECT c.k, c.a FROM p AS c(a, k)",
+    "SELECT c.k FROM swapped AS c(k)",
+    "SELECT c.k, c.x FROM swapped AS c(x, k) JOIN q ON q.k = c.x",
+    "SELECT main.swapped.k FROM main.swapped",
+    "SELECT k FROM s2.own",
+    "SELECT k FROM s2.other",
+    "SELECT k FROM of_view",
+    "SELECT k FROM with_cte",
+    "WITH p AS (SELECT 7 AS k) SELECT p.k, w.k AS j FROM p, with_cte w",
+    "WITH st AS (SELECT k FROM s2.other WHERE k > 1) SELECT k FROM st",
+    "SELECT x.k FROM (WITH p AS (SELECT k FROM st) SELECT k FROM p) x JOIN p ON p.k = x.k",
+    "SELECT * FROM with_star",
+    "SELECT count(*) AS n FROM with_star x(k, a) GROUP BY x.a",
+]
+
+REFUSED = [
+    ("SELECT * FROM swapped TABLESAMPLE 1 ROWS", "UNSUPPORTED_SQL"),
+    ("SELECT k FROM p ORDER BY k, a LIMIT 50%", "UNSUPPORTED_SQL"),
+    ("SELECT k FROM p WHERE EXISTS (SELECT unnest([p.k]))", "UNSUPPORTED_SQL"),
+    ("SELECT DISTINCT ON (k) k, unnest([a]) AS e FROM p ORDER BY k, a", "UNSUPPORTED_SQL"),
+]
+
+
+@pytest.fixture(scope="module")
+def lake(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[lakemill.Lake]:
+    with make_lakes(postgres, tmp_path_factory.mktemp("words")) as make, lakemill.open(make().settings) as lake:
+        for statement in TABLES:
+            lake.sql(statement)
+        yield lake
+
+
+def resolved(lake: lakemill.Lake, query: str) -> str:
+    return analyse(
+        lake, parse_definition(f"CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' AS {query}").definition
+    ).resolved.query
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_it_says_what_was_written(lake: lakemill.Lake, query: str) -> None:
+    written = Counter(lake.sql(query).fetchall())
+    assert written
+    assert Counter(lake.sql(resolved(lake, query)).fetchall()) == written
+
+
+@pytest.mark.parametrize(("query", "code"), REFUSED)
+def test_it_is_refused(lake: lakemill.Lake, query: str, code: str) -> None:
+    with pytest.raises(LakemillError) as caught:
+        resolved(lake, query)
+    assert caught.value.code == code
+    assert caught.value.remedy
