@@ -32,11 +32,11 @@ def command(
         lakemill verify by_day
         lakemill verify by_day --at 17
     """
-    from lakemill.runtime.verify import verify
+    from lakemill.runtime.verify import judge, verify
 
     output = given(context).output(format_)
-    with given(context).lake() as lake:
-        found = [verify(lake, name, at) for name in some_names(names, "verify")]
+    with given(context).lake() as lake, judge(lake) as by:
+        found = [verify(lake, name, at, by) for name in some_names(names, "verify")]
     for one in found:
         _tell(one, output)
     if not all(one.equal for one in found):

@@ -9,6 +9,7 @@ checked it. Nothing is written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -67,10 +68,22 @@ class Verified:
         return self.missing == 0 and self.extra == 0
 
 
-def verify(lake: Lake, name: QualifiedName, at: int | None = None) -> Verified:
+@contextmanager
+def judge(lake: Lake) -> Iterator[duck.Connection]:
+    """A DuckDB that reads the lake and its past, for as many tables as one likes to verify."""
+    with duck.connect(lake.settings, lake.dsn, read_only=True) as connection:
+        # stock DuckDB can answer wrongly about the past with the first; the second passes the keys
+        # of a join below a LIMIT, and rows that are not among the first ones are shown
+        connection.execute("SET disabled_optimizers = 'statistics_propagation,join_filter_pushdown'")
+        connection.execute("USE memory")
+        yield connection
+
+
+def verify(lake: Lake, name: QualifiedName, at: int | None = None, by: duck.Connection | None = None) -> Verified:
     """Compare what a reader sees, now or at a catalog snapshot, with the query of the version that is kept there.
 
     Somebody else's writes are seen too; where they left another table, or other columns, that is told as an error.
+    ``by``: a judge that is there already.
     """
     table = definitions.get(lake.conn, name)
     snapshot = lake.snapshot(at).id
@@ -79,11 +92,7 @@ def verify(lake: Lake, name: QualifiedName, at: int | None = None) -> Verified:
         raise UnknownSnapshot(f"{name} had no content yet at snapshot {snapshot}", remedy=f"lakemill refresh {name}")
     then = definitions.by_id(lake.conn, table.id, version.definition_version)
     seen = _seen(lake, then, version, snapshot)
-    with duck.connect(lake.settings, lake.dsn, read_only=True) as connection, duck.explained():
-        # stock DuckDB can answer wrongly about the past with the first; the second passes the keys
-        # of a join below a LIMIT, and rows that are not among the first ones are shown
-        connection.execute("SET disabled_optimizers = 'statistics_propagation,join_filter_pushdown'")
-        connection.execute("USE memory")
+    with judge(lake) if by is None else nullcontext(by) as connection, duck.explained():
         if then.definition.dialect is Dialect.SPARK:
             return replace(_computed_again(lake, connection, then, version, seen), engine="spark")
         return _compared(connection, then, version, seen, _at_versions(lake, then, version))
@@ -176,10 +185,10 @@ def _compared(connection: duck.Connection, table: DynamicTable, version: Version
     )
     places = ", ".join(f"c{i}" for i in range(len(columns)))
     own = f"{duck.LAKE}.{seen.name} AT (VERSION => {seen.at})"
-    connection.execute(f"CREATE TEMP TABLE wanted AS SELECT {typed} FROM ({query}) AS q({places})")
-    connection.execute(f"CREATE TEMP TABLE kept AS SELECT {', '.join(names)} FROM {own}")
-    connection.execute("CREATE TEMP TABLE missing AS SELECT * FROM wanted EXCEPT ALL SELECT * FROM kept")
-    connection.execute("CREATE TEMP TABLE extra AS SELECT * FROM kept EXCEPT ALL SELECT * FROM wanted")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS SELECT {typed} FROM ({query}) AS q({places})")
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE kept AS SELECT {', '.join(names)} FROM {own}")
+    connection.execute("CREATE OR REPLACE TEMP TABLE missing AS SELECT * FROM wanted EXCEPT ALL SELECT * FROM kept")
+    connection.execute("CREATE OR REPLACE TEMP TABLE extra AS SELECT * FROM kept EXCEPT ALL SELECT * FROM wanted")
     return _judged(connection, table, version, _count(connection, "kept"))
 
 
@@ -208,7 +217,7 @@ def _computed_again(
     for side, sign in (("missing", ">"), ("extra", "<")):
         times = f"unnest(range(abs({WEIGHT})))"  # as many copies as there are
         connection.execute(
-            f"CREATE TEMP TABLE {side} AS SELECT * EXCLUDE ({WEIGHT}, __copy)"
+            f"CREATE OR REPLACE TEMP TABLE {side} AS SELECT * EXCLUDE ({WEIGHT}, __copy)"
             f" FROM (SELECT *, {times} AS __copy FROM differing WHERE {WEIGHT} {sign} 0)"
         )
     return _judged(connection, table, version, own.count(seen.at))
@@ -245,7 +254,7 @@ def _pair(connection: duck.Connection, floats: Sequence[str], others: Sequence[s
     grouped = f"PARTITION BY {', '.join(others)} " if others else ""
     number = f"row_number() OVER ({grouped}ORDER BY {', '.join(floats)}) AS __n"
     for side in ("missing", "extra"):
-        connection.execute(f"CREATE TEMP TABLE {side}_n AS SELECT *, {number} FROM {side}")
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE {side}_n AS SELECT *, {number} FROM {side}")
     same = [f"m.{name} IS NOT DISTINCT FROM e.{name}" for name in (*others, "__n")]
     same += [
         f"(m.{name} IS NOT DISTINCT FROM e.{name}"
