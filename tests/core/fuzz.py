@@ -208,8 +208,10 @@ def run(seed: int) -> Found:
 
 def refusal(query: str, schema: Schema) -> str | None:
     """Why the query can't be a dynamic table at all."""
-    full, types = qualified(query, {"main": schema}), {f"main.{name}": own for name, own in schema.items()}
+    types = {f"main.{name}": own for name, own in schema.items()}
     try:
+        with dialect.explained():
+            full = qualified(query, {"main": schema})
         dialect.check(full, types)
         build(
             full, {name: number for number, name in enumerate(types)}, {name: list(own) for name, own in types.items()}

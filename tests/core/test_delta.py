@@ -54,6 +54,11 @@ QUERIES = {
     "using before a right join": "SELECT k, w, x FROM s JOIN u USING (k) RIGHT JOIN (SELECT k, v FROM r) q USING (k)",
     "natural joins": "SELECT k, x FROM (SELECT k, w FROM s) NATURAL FULL JOIN u NATURAL FULL JOIN (SELECT k, v FROM r)",
     "semi join by a merged column": "SELECT k, s.w FROM s FULL JOIN u USING (k) SEMI JOIN r USING (k)",
+    "using of two columns": "SELECT k, id, name FROM u JOIN s USING (k) JOIN r USING (k, id)",
+    "qualify by a merged column": "SELECT x, w FROM u FULL JOIN s USING (k)"
+    " QUALIFY row_number() OVER (PARTITION BY K ORDER BY x, w, id) = 1",
+    "an alias like a merged column": "SELECT x AS k, count(*) AS n FROM u FULL JOIN s USING (k)"
+    " GROUP BY k, x HAVING k > 1",
     "columns of an alias": "SELECT a.k, b.x FROM u AS a(k, x) JOIN u AS b(x, k) ON a.k = b.k",
     "some columns of an alias": "SELECT c.a, c.x FROM u AS c(a)",
     "columns of an alias of a CTE": "WITH c AS (SELECT id, k FROM s) SELECT x.k, x.id FROM c AS x(k, id)",
@@ -170,6 +175,10 @@ QUERIES = {
     "a CTE of a table's name elsewhere": "SELECT s.id FROM s JOIN (WITH u AS (SELECT 1 AS id) SELECT id FROM u) x"
     " ON x.id = s.id JOIN u ON u.k = s.k",
     "group by all of constants": "SELECT 1 AS c FROM r GROUP BY ALL",
+    "group by all beside having": "SELECT v % 2 AS m, count(*) AS n FROM r GROUP BY ALL HAVING m = 1",
+    "group by all of windows": "SELECT 1 AS c, count(*) OVER () AS n FROM r GROUP BY ALL",
+    "order by a column like an alias": "SELECT k, -x AS x FROM u ORDER BY x + 1, k LIMIT 3",
+    "distinct on by a column like an alias": "SELECT DISTINCT ON (k) k, -x AS x FROM u ORDER BY k, x + 1",
     "having alone": "SELECT 5 AS n FROM r HAVING count(*) > 3",
     "having true": "SELECT 5 AS n FROM r HAVING true",
     "now in a filter": "SELECT id, v FROM r WHERE t > now() - INTERVAL 2 DAY",
@@ -195,6 +204,8 @@ WHOLE = {
     "not in a group",
     "not in a disjunction",
     "now in a value",
+    "group by all of windows",
+    "order by a column like an alias",
     "having alone",
     "having true",
     "columns of an ordered subquery",

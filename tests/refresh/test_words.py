@@ -37,7 +37,7 @@ QUERIES = [
     "SELECT k, a, b FROM p FULL JOIN q USING (k) LEFT JOIN st USING (k) WHERE k > 0",
     "SELECT * FROM p NATURAL FULL JOIN q NATURAL FULL JOIN st",
     "SELECT c.k, c.a FROM p AS c(a, k)",
-    "SELECT c.k FROM swapped AS c(k)",
+    "SELECT c.x FROM swapped AS c(x)",
     "SELECT c.k, c.x FROM swapped AS c(x, k) JOIN q ON q.k = c.x",
     "SELECT main.swapped.k FROM main.swapped",
     "SELECT k FROM s2.own",
@@ -52,6 +52,14 @@ QUERIES = [
 ]
 
 REFUSED = [
+    ("SELECT c.k FROM swapped AS c(k)", "UNSUPPORTED_SQL"),  # its other column is called k already
+    ("SELECT p.a, st.k FROM p, q RIGHT JOIN st ON st.k = q.k", "UNSUPPORTED_SQL"),
+    ("SELECT p.a, q.b FROM p, q JOIN st USING (k)", "UNSUPPORTED_SQL"),
+    ("SELECT t.k FROM (SELECT * FROM p JOIN q ON p.k = q.k) t", "UNSUPPORTED_SQL"),
+    ("SELECT count(*) AS n FROM (SELECT DISTINCT * FROM p JOIN q USING (k) JOIN st ON st.k > q.k)", "UNSUPPORTED_SQL"),
+    ("SELECT * REPLACE (k + 1 AS k) FROM p JOIN q USING (k)", "UNSUPPORTED_SQL"),
+    ("SELECT DISTINCT -k AS k FROM p ORDER BY k + 1 LIMIT 2", "UNSUPPORTED_SQL"),
+    ("SELECT * LIKE 'k%' FROM p", "UNSUPPORTED_SQL"),
     ("SELECT * FROM swapped TABLESAMPLE 1 ROWS", "UNSUPPORTED_SQL"),
     ("SELECT k FROM p ORDER BY k, a LIMIT 50%", "UNSUPPORTED_SQL"),
     ("SELECT k FROM p WHERE EXISTS (SELECT unnest([p.k]))", "UNSUPPORTED_SQL"),
@@ -86,3 +94,4 @@ def test_it_is_refused(lake: lakemill.Lake, query: str, code: str) -> None:
         resolved(lake, query)
     assert caught.value.code == code
     assert caught.value.remedy
+    assert caught.value.place

@@ -38,7 +38,8 @@ def listed(query: exp.Expr) -> exp.Expr:
 def aliased(query: exp.Expr) -> exp.Expr:
     """The query without schemas in the names of its columns."""
     columns = [column for column in query.find_all(exp.Column) if column.table]
-    if not any(column.args.get("db") for column in columns):
+    merging = any(join.args.get("using") or join.args.get("method") for join in query.find_all(exp.Join))
+    if not merging and not any(column.args.get("db") for column in columns):  # USING names the tables in core/using
         return query
     named = [(table, name) for table, name in tables(query) if not table.alias]
     found = [(column, _meant(column, named)) for column in columns]

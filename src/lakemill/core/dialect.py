@@ -9,7 +9,8 @@ DuckDB by the conformance suite, ``tests/spark/test_dialect.py``. ``check`` asks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -31,16 +32,23 @@ Schema = Mapping[str, Mapping[str, str]]
 Columns = dict[str, Type]
 
 
-def check(query: Expr, schema: Schema, *, text: str = "", at: Position = START, file: str | None = None) -> None:
-    """Refuse what Spark would answer differently; ``text`` is what was parsed, which begins ``at``."""
+@contextmanager
+def explained(text: str = "", at: Position = START, file: str | None = None) -> Iterator[None]:
+    """Tell what is refused as an error that says where; ``text`` is what was parsed, which begins ``at``."""
     try:
-        _Queries(schema).query(with_parameter(cast("exp.Query", query)), None)
+        yield
     except Refused as refused:
         where = at
         if text and (offset := _offset(refused.place)) is not None:
             where = at.within(text, offset)
-        place = where.place(file) if text or file else None
+        place = where.place(file) if text or file or at != START else None
         raise UnsupportedSql(refused.message, remedy=refused.remedy, place=place) from None
+
+
+def check(query: Expr, schema: Schema, *, text: str = "", at: Position = START, file: str | None = None) -> None:
+    """Refuse what Spark would answer differently; ``text`` is what was parsed, which begins ``at``."""
+    with explained(text, at, file):
+        _Queries(schema).query(with_parameter(cast("exp.Query", query)), None)
 
 
 def to_spark(query: Expr, schema: Schema, views: Mapping[str, str] | None = None) -> str:
@@ -226,6 +234,8 @@ class _Queries:
                 raise Refused(node, "unnest in the SELECT of a subquery is not translated", "unnest in its FROM")
             value = inside.value(node.this if isinstance(node, exp.Explode) else node.expressions[0])
             return Value(f"explode({value.sql})", _element(value, node))
+        if (star := node.find(exp.Star)) is not None and not isinstance(star.parent, exp.Count):
+            raise Refused(node, "a star with conditions is not translated", "name the columns")
         value = inside.value(node)
         return implicit(value, t.VARCHAR, node) if value.type == t.STRING_LITERAL else value
 

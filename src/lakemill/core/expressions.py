@@ -29,13 +29,38 @@ def spelled(query: Expr) -> Expr:
 
 
 def ungrouped(query: Expr) -> Expr:
-    """The query without a GROUP BY ALL that has neither a column nor an aggregate: DuckDB shows all rows then."""
+    """The query with GROUP BY ALL as DuckDB means it, which groups by the columns of HAVING, too.
+
+    Where it has neither a column nor an aggregate, DuckDB shows all rows.
+    """
     for select in query.find_all(exp.Select):
-        group = select.args.get("group")
-        by_all = group is not None and group.args.get("all") and select.args.get("having") is None
-        if by_all and not any(item.find(exp.Column, exp.AggFunc) for item in select.expressions):
+        group, having = select.args.get("group"), select.args.get("having")
+        if group is None or not group.args.get("all"):
+            continue
+        if (
+            having is None
+            and not any(map(_own_columns, select.expressions))
+            and not any(map(aggregates_in, select.expressions))
+        ):
             select.set("group", None)
+        asked = (
+            [one for one in _own_columns(having) if one.find_ancestor(exp.AggFunc) is None]
+            if having is not None
+            else []
+        )
+        if asked:
+            shown = [item.unalias() for item in select.expressions]
+            keys = [item for item in shown if not aggregates_in(item) and _own_columns(item)]
+            select.set("group", exp.Group(expressions=[key.copy() for key in (*keys, *dict.fromkeys(asked))]))
     return query
+
+
+def _own_columns(expression: Expr) -> list[exp.Column]:
+    """The columns of the query that the expression stands in; a subquery may ask for them, too."""
+    inside = [source for query in expression.find_all(exp.Query) for source in query.find_all(exp.Table, exp.Subquery)]
+    within, theirs = expression.find_ancestor(exp.Query), {source.alias_or_name for source in inside}
+    columns = expression.find_all(exp.Column)
+    return [one for one in columns if one.find_ancestor(exp.Query) is within or one.table not in theirs]
 
 
 def aggregates_in(expression: Expr) -> list[Expr]:

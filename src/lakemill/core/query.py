@@ -62,6 +62,7 @@ from lakemill.core.narrow import narrowed
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.subqueries import joined, semi_join
 from lakemill.core.using import chained, merged
+from lakemill.core.visible import settled
 
 Scope = dict[tuple[str, str], str]
 """(alias, column) → our name."""
@@ -398,7 +399,7 @@ def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) 
     parsed = merged(aliased(listed(unshadowed(spelled(sqlglot.parse_one(text, dialect="duckdb"))))))
     known: dict[str, object] = {name: dict(tables) for name, tables in schema.items()}
     found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
-    return cast("exp.Query", ungrouped(chained(found)))
+    return cast("exp.Query", ungrouped(settled(chained(found), schema)))
 
 
 def build(query: exp.Query, sources: Mapping[str, int], columns: Mapping[str, Sequence[str]]) -> Node:

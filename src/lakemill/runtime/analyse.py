@@ -86,7 +86,8 @@ def analyse(
         schema, name = source.name.key
         by_schema.setdefault(schema, {})[name] = types[source.key]
     try:
-        full = qualified(text, by_schema)
+        with dialect.explained(written, at, file):
+            full = qualified(text, by_schema)
     except SqlglotError as error:
         raise _unresolved(error, written, at, file) from error
     shape = shape_of(full, sources, types, at, file, written)

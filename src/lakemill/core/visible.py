@@ -1,0 +1,70 @@
+"""Columns that a block's tables show: what sqlglot makes of a name beside what DuckDB does, where the two differ.
+
+sqlglot takes a name that ORDER BY computes with for an alias of the SELECT list, DuckDB first for a column. Of two
+columns of one name in a subquery, DuckDB means the first and sqlglot does not say. For ``core/query``, after names are
+resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlglot import exp
+
+from lakemill.core.algebra import Expr
+from lakemill.core.names import fold
+from lakemill.core.using import MERGED, STARRED, computed
+from lakemill.core.value import Refused
+
+Schema = Mapping[str, Mapping[str, Mapping[str, str]]]
+
+
+def settled(query: Expr, schema: Schema) -> Expr:
+    """The resolved query with aliases only where DuckDB means them."""
+    ctes = {cte.alias: cte.this for cte in query.find_all(exp.CTE)}
+    for select in query.find_all(exp.Select):
+        shown = _shown(select, schema, ctes)
+        _require_one_meaning(select, shown)
+        for found in [found for part in computed(select) for found in part.find_all(exp.Column)]:
+            tables = [alias for alias, columns in shown.items() if found.name in columns]
+            if found.table or not tables or found.find_ancestor(exp.Query) is not select:
+                continue
+            if select.args.get("distinct") is not None and select.args["distinct"].args.get("on") is None:
+                told = f"DISTINCT: ORDER BY computes with the column {found.name}, which is an alias, too"
+                raise Refused(found, told, "give the alias a name of its own")
+            found.set("table", exp.to_identifier(tables[0]))
+    return query
+
+
+def _shown(select: exp.Select, schema: Schema, ctes: Mapping[str, exp.Query]) -> dict[str, Sequence[str]]:
+    """The columns of each table in FROM, by its alias."""
+    start = select.args.get("from_")
+    joins = [join for join in select.args.get("joins") or () if join.kind not in ("SEMI", "ANTI")]
+    relations = [*([start.this] if start is not None else ()), *(join.this for join in joins)]
+    found: dict[str, Sequence[str]] = {}
+    for relation in relations:
+        columns: Sequence[str] = ()
+        if isinstance(relation, exp.Table) and relation.db:
+            columns = tuple(map(fold, schema.get(fold(relation.db), {}).get(fold(relation.name), ())))
+        elif isinstance(relation, exp.Table) and relation.name in ctes:
+            columns = ctes[relation.name].named_selects
+        elif isinstance(relation, exp.Subquery) and isinstance(relation.this, exp.Query):
+            columns = relation.this.named_selects
+        elif isinstance(relation, exp.Unnest) and relation.args.get("alias") is not None:
+            columns = [column.name for column in relation.args["alias"].columns]
+        found[relation.alias_or_name] = columns
+    return found
+
+
+def _require_one_meaning(select: exp.Select, shown: Mapping[str, Sequence[str]]) -> None:
+    twice = {(alias, name) for alias, columns in shown.items() for name in columns if list(columns).count(name) > 1}
+    stars = [item for item in select.expressions if isinstance(item, exp.Star) or isinstance(item.this, exp.Star)]
+    asked = [(item, name) for item in stars for _, name in twice]
+    asked += [(found, found.name) for found in select.find_all(exp.Column) if (found.table, found.name) in twice]
+    for place, name in asked:
+        raise Refused(place, f"a subquery has two columns called {name}", "give one of them an alias there")
+    for name, tables in select.meta.get(MERGED, {}).items() if select.meta.get(STARRED) else ():
+        if any(name in columns for alias, columns in shown.items() if alias not in tables):
+            raise Refused(
+                select, f"a star beside USING ({name}) and another {name} is not translated", "name the columns"
+            )
