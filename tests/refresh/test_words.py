@@ -13,7 +13,7 @@ import pytest
 import lakemill
 from lakemill.core.ddl import parse_definition
 from lakemill.errors import LakemillError
-from lakemill.runtime.analyse import analyse
+from lakemill.runtime.dynamic import analysed
 from tests.conftest import make_lakes
 
 TABLES = (
@@ -76,9 +76,7 @@ def lake(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[la
 
 
 def resolved(lake: lakemill.Lake, query: str) -> str:
-    return analyse(
-        lake, parse_definition(f"CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' AS {query}").definition
-    ).resolved.query
+    return analysed(lake, parse_definition(f"CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' AS {query}")).resolved.query
 
 
 @pytest.mark.parametrize("query", QUERIES)
