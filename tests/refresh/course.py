@@ -92,11 +92,9 @@ class Course:
         self._tell(
             "SET disabled_optimizers = 'join_filter_pushdown'"
         )  # it is wrong about a top: see tests/core/fuzz.py
-        self._tell(f"CREATE SCHEMA {self.schema}")
-        for statement in generate_data.created(self.tables, f"{self.schema}."):
-            self._tell(statement)
-        for table in self.tables:
-            self._insert(table, self.rng.choice([0, 4, 12]))
+        setup = [f"CREATE SCHEMA {self.schema}", *generate_data.created(self.tables, f"{self.schema}.")]
+        setup += [self._rows(table, count) for table in self.tables if (count := self.rng.choice([0, 4, 12]))]
+        self._tell("; ".join(["BEGIN", *setup, "COMMIT"]))  # a commit takes longer than most statements
         for number, text in enumerate(self.texts):
             self._create(f"d{number}", text)
         if self.rng.random() < 0.25:
@@ -204,10 +202,6 @@ class Course:
             return generate_data.inserted(self.rng, f"{self.schema}.{table}", self.tables[table], count)
         rows = ", ".join(row(self.rng, table) for _ in range(count))
         return f"INSERT INTO {self.schema}.{table} VALUES {rows}"
-
-    def _insert(self, table: str, count: int) -> None:
-        if count:
-            self._tell(self._rows(table, count))
 
     def _refresh(self) -> None:
         if self.adaptive and self.fate.random() < 0.9:

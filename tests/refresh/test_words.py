@@ -63,6 +63,10 @@ REFUSED = [
     ("SELECT * FROM swapped TABLESAMPLE 1 ROWS", "UNSUPPORTED_SQL"),
     ("SELECT k FROM p ORDER BY k, a LIMIT 50%", "UNSUPPORTED_SQL"),
     ("SELECT k FROM p WHERE EXISTS (SELECT unnest([p.k]))", "UNSUPPORTED_SQL"),
+    ("SELECT 5 AS c, k, count(*) AS n FROM p GROUP BY GROUPING SETS ((k), (k, c))", "UNSUPPORTED_SQL"),
+    ("SELECT p.k, e FROM p LEFT JOIN UNNEST([p.k, p.a]) AS t(e) ON e > 2", "UNSUPPORTED_SQL"),
+    ("SELECT unnest([k]) AS x, unnest([a, k]) AS y FROM p", "UNSUPPORTED_SQL"),
+    ("SELECT unnest([[k], [a]], recursive := true) AS e FROM p", "UNSUPPORTED_SQL"),
     ("SELECT DISTINCT ON (k) k, unnest([a]) AS e FROM p ORDER BY k, a", "UNSUPPORTED_SQL"),
 ]
 

@@ -29,6 +29,7 @@ from lakemill.core.algebra import (
     Values,
     Window,
     operand,
+    used,
 )
 from lakemill.core.names import quote
 
@@ -57,7 +58,9 @@ def sql(node: Node) -> str:
         case Aggregate(child=child, keys=keys, values=values):
             if not keys and not values:  # of no columns, and still one row
                 return f"SELECT count(*) AS one FROM {_inner(child)}"
-            grouped = f" GROUP BY {_list(_text(value) for _, value in keys)}" if keys else ""
+            # a constant by its place: DuckDB takes a number for one
+            by = [_text(value) if used(value) else str(place) for place, (_, value) in enumerate(keys, 1)]
+            grouped = f" GROUP BY {_list(by)}" if keys else ""
             return f"SELECT {_items((*keys, *values))} FROM {_inner(child)}{grouped}"
         case Window(child=child, values=values):
             return f"SELECT *, {_items(values)} FROM {_inner(child)}"

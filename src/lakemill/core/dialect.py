@@ -17,7 +17,7 @@ from typing import cast
 from sqlglot import exp
 
 from lakemill.core import ducktypes as t
-from lakemill.core.algebra import Expr
+from lakemill.core.algebra import Expr, is_true
 from lakemill.core.casts import implicit
 from lakemill.core.clock import with_parameter
 from lakemill.core.ducktypes import Type, quote
@@ -212,6 +212,9 @@ class _Queries:
     def _items(self, select: exp.Select, inside: Expressions) -> tuple[list[str], Columns]:
         items: list[str] = []
         columns: Columns = {}
+        lists = [item for item in select.expressions if isinstance(item.unalias(), exp.Explode | exp.Unnest)]
+        if len(lists) > 1:
+            raise Refused(lists[1], "several unnest in one SELECT are not translated", "unnest one list, in FROM")
         for item in select.expressions:
             if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
                 if item.args.get("except_") or item.args.get("except") or item.args.get("replace"):
@@ -232,7 +235,10 @@ class _Queries:
         if isinstance(node, exp.Explode | exp.Unnest):
             if inside.scope.outer is not None:
                 raise Refused(node, "unnest in the SELECT of a subquery is not translated", "unnest in its FROM")
-            value = inside.value(node.this if isinstance(node, exp.Explode) else node.expressions[0])
+            given = [node.this, *node.expressions] if isinstance(node, exp.Explode) else node.expressions
+            if len(given) > 1:
+                raise Refused(node, "unnest of more than one level is not translated", "unnest once per level")
+            value = inside.value(given[0])
             return Value(f"explode({value.sql})", _element(value, node))
         if (star := node.find(exp.Star)) is not None and not isinstance(star.parent, exp.Count):
             raise Refused(node, "a star with conditions is not translated", "name the columns")
@@ -344,7 +350,9 @@ class _Queries:
         unnest = join.this
         alias = unnest.args.get("alias")
         named = [item.name for item in alias.columns] if alias is not None else []
-        if len(unnest.expressions) != 1 or len(named) > 1 or unnest.args.get("offset") or side not in ("", "LEFT"):
+        simple = len(unnest.expressions) == 1 and len(named) <= 1 and not unnest.args.get("offset")
+        on = join.args.get("on")
+        if not simple or side not in ("", "LEFT") or (on is not None and not is_true(on)):
             raise Refused(join, "this form of UNNEST is not translated", "unnest one list, without a condition")
         value = Expressions(scope, self.query).value(unnest.expressions[0])
         name, word = named[0] if named else "unnest", "explode_outer" if side else "explode"

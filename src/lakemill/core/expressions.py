@@ -9,9 +9,11 @@ from typing import cast
 from sqlglot import exp
 
 from lakemill.core.algebra import Expr, column
+from lakemill.core.value import Refused
 
 SPELLINGS: Mapping[str, type[exp.AggFunc]] = {"mean": exp.Avg}
 """Aggregates that sqlglot takes for any function: by the name that everything here knows them by."""
+_SETS = (exp.GroupingSets, exp.Rollup, exp.Cube)
 
 
 def spelled(query: Expr) -> Expr:
@@ -52,6 +54,26 @@ def ungrouped(query: Expr) -> Expr:
             shown = [item.unalias() for item in select.expressions]
             keys = [item for item in shown if not aggregates_in(item) and _own_columns(item)]
             select.set("group", exp.Group(expressions=[key.copy() for key in (*keys, *dict.fromkeys(asked))]))
+    return query
+
+
+def placed(query: Expr) -> Expr:
+    """The query with the values that GROUPING SETS and their kin name by their places in the SELECT list.
+
+    A constant can't be told there: it is NULL in a group of a set without it, and the same constant elsewhere, too.
+    """
+    for select in query.find_all(exp.Select):
+        group = select.args.get("group")
+        sets = list(group.find_all(*_SETS)) if group is not None else []
+        own = [found for found in sets if found.find_ancestor(exp.Query) is select]
+        for key in [key for found in own for part in found.expressions for key in members(part)]:
+            numbered = isinstance(key, exp.Literal) and key.is_int
+            value = select.expressions[int(key.name) - 1].unalias() if numbered else key
+            if value.find(exp.Column, *_SETS) is None:
+                told = f"the constant {value.sql('duckdb')} is a key of GROUPING SETS, ROLLUP or CUBE"
+                raise Refused(select, told, "leave it out there, or make it a column of a subquery")
+            if numbered:
+                key.replace(value.copy())
     return query
 
 

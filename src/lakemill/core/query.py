@@ -47,6 +47,7 @@ from lakemill.core.ctes import unshadowed
 from lakemill.core.expressions import (
     aggregates_in,
     members,
+    placed,
     prefixes,
     replace_parts,
     spelled,
@@ -289,7 +290,8 @@ class Block:
             given, sets = self._groupings(group)
         keys = [(self.builder.fresh(key.name if isinstance(key, exp.Column) else "key"), key) for key in given]
         found: list[tuple[str, Expr]] = []
-        out = [take_aggregates(replace_parts(part, keys), found, self.builder.fresh) for part in parts]
+        shared = [(name, key) for name, key in keys if not isinstance(key, exp.Literal)]
+        out = [take_aggregates(replace_parts(part, shared), found, self.builder.fresh) for part in parts]
         if any(value.find(exp.Grouping, exp.GroupingId) for _, value in found):
             raise NotIncremental("GROUPING_FUNCTION", "write one query per grouping and UNION ALL", group)
         branches: list[Node] = []
@@ -399,7 +401,7 @@ def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) 
     parsed = merged(aliased(listed(unshadowed(spelled(sqlglot.parse_one(text, dialect="duckdb"))))))
     known: dict[str, object] = {name: dict(tables) for name, tables in schema.items()}
     found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
-    return cast("exp.Query", ungrouped(settled(chained(found), schema)))
+    return cast("exp.Query", placed(ungrouped(settled(chained(found), schema))))
 
 
 def build(query: exp.Query, sources: Mapping[str, int], columns: Mapping[str, Sequence[str]]) -> Node:
