@@ -21,8 +21,12 @@ from lakemill.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL_BYTES, TINY_BYTES = 128 << 20, 4 << 20
-"""What reads fewer takes longer to plan again on the way, or even to compile, than to do."""
+SMALL_BYTES, TINY_BYTES = 64 << 20, 4 << 20
+"""What reads fewer takes longer to plan again on the way, or even to compile, than to do.
+
+At 128 MB it does not: TPC-H 3 and 5 at SF10 have half the jobs and take three times as long, because Spark then takes a
+delta that it has not computed yet for large, and sorts what it is joined with.
+"""
 _PARTITIONS = "spark.sql.shuffle.partitions"
 SMALL_WORK: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",  # it makes every stage a job
