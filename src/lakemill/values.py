@@ -50,6 +50,7 @@ ANSWERS = frozenset(
     {
         "spark.sql.ansi.enabled",
         "spark.sql.caseSensitive",
+        "spark.sql.constraintPropagation.enabled",
         "spark.sql.execution.arrow.pyspark.enabled",
         "spark.sql.files.ignoreCorruptFiles",
         "spark.sql.files.ignoreMissingFiles",

@@ -138,7 +138,8 @@ def refused(settings: Settings) -> RefreshRecord:
 
 
 def test_what_profiles_leave_alone(spark: Any) -> None:
-    assert set(RUNTIME) - ANSWERS == {"spark.sql.adaptive.enabled"}
+    quick = {"spark.sql.adaptive.enabled", "spark.sql.unionOutputPartitioning"}
+    assert set(RUNTIME) - ANSWERS == quick
     for key in (*ANSWERS, PARTITIONS):
         assert spark.conf.isModifiable(key), key
     for key in LAUNCH:
