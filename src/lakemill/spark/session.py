@@ -238,6 +238,8 @@ def launch_conf(settings: Settings) -> dict[str, str]:
         # a list of finished queries is kept without a UI too, and each holds its plan as text
         "spark.sql.ui.retainedExecutions": "50",
         "spark.sql.ui.explainMode": "simple",
+        # one refresh compiles more classes than the 100 that Spark keeps: the next one would compile them all again
+        "spark.sql.codegen.cache.maxEntries": "4000",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "lakemill-warehouse"),  # made only when used
     }
