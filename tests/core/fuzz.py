@@ -26,7 +26,8 @@ from lakemill.core import dialect
 from lakemill.core.algebra import WEIGHT, Node, asks_for_time, scans, states
 from lakemill.core.delta import derive
 from lakemill.core.plan import obstacle
-from lakemill.core.query import build, qualified
+from lakemill.core.qualified import qualified
+from lakemill.core.query import build
 from lakemill.core.shape import NotIncremental, has_grand_total
 from lakemill.core.state import column_types, keep
 from lakemill.core.widen import widened

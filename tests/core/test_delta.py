@@ -20,7 +20,8 @@ from lakemill.core.as_sql import sql
 from lakemill.core.delta import Delta, derive
 from lakemill.core.narrow import used_columns
 from lakemill.core.origins import Tracing
-from lakemill.core.query import build, qualified
+from lakemill.core.qualified import qualified
+from lakemill.core.query import build
 from lakemill.core.ranges import needs
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.state import column_types, keep, plain

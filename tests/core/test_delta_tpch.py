@@ -17,7 +17,8 @@ import sqlglot
 from lakemill.core.algebra import Node, at, scans
 from lakemill.core.as_sql import sql
 from lakemill.core.delta import derive
-from lakemill.core.query import build, qualified
+from lakemill.core.qualified import qualified
+from lakemill.core.query import build
 from tests.core.test_delta import subtract
 from tests.fuzz.sandbox import extension
 

@@ -14,7 +14,7 @@ from lakemill.core.as_sql import sql
 from lakemill.core.delta import derive
 from lakemill.core.dialect import check, output_types, to_spark
 from lakemill.core.position import Position
-from lakemill.core.query import qualified
+from lakemill.core.qualified import qualified
 from lakemill.errors import UnsupportedSql
 from tests.core.test_delta_tpch import TABLES, tpch, tree_of
 

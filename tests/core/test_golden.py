@@ -14,7 +14,8 @@ import sqlglot
 from lakemill.core.algebra import scans, states
 from lakemill.core.definition import RefreshMode
 from lakemill.core.plan import Shape, SourceSize, decide, resolve
-from lakemill.core.query import build, qualified
+from lakemill.core.qualified import qualified
+from lakemill.core.query import build
 from lakemill.core.shape import NotIncremental
 from lakemill.core.state import keep
 from tests.core.test_delta import COLUMNS, QUERIES, SCHEMA, SOURCES, TYPES

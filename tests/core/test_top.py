@@ -13,7 +13,8 @@ from lakemill.core import top
 from lakemill.core.algebra import Top, at, scans, states
 from lakemill.core.as_sql import sql
 from lakemill.core.delta import derive
-from lakemill.core.query import build, qualified
+from lakemill.core.qualified import qualified
+from lakemill.core.query import build
 from lakemill.core.state import keep
 from tests.core.test_delta import subtract
 

@@ -17,8 +17,8 @@ from lakemill.errors import BadSettings, UnknownProfile
 from lakemill.runtime import progress, refresh, show
 from lakemill.runtime.facts import standing
 from lakemill.settings import Settings
+from lakemill.spark.conf import RUNTIME
 from lakemill.spark.execute import Execution
-from lakemill.spark.session import RUNTIME
 from lakemill.spark.status import Tasks
 from lakemill.store.history import RefreshRecord
 from lakemill.values import ANSWERS, LAUNCH

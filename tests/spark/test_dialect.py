@@ -21,7 +21,7 @@ import pytest
 import sqlglot
 
 from lakemill.core.dialect import output_types, to_spark
-from lakemill.core.query import qualified
+from lakemill.core.qualified import qualified
 from lakemill.core.scalars import KNOWN, key
 from lakemill.errors import UnsupportedSql
 from tests.spark.dialect_cases import (

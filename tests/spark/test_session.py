@@ -19,6 +19,7 @@ import pytest
 from lakemill.errors import EngineUnreachable, MissingPart
 from lakemill.settings import Settings
 from lakemill.spark import jars, java, s3, session
+from lakemill.spark.conf import RUNTIME, launch_conf
 
 
 # ---------------------------------------------------------------- Java
@@ -94,13 +95,13 @@ def settings(tmp_path: Path, **flags: object) -> Settings:
 
 def test_the_users_configuration_wins(tmp_path: Path) -> None:
     conf = {"spark.sql.shuffle.partitions": "7", "spark.ui.enabled": "true"}
-    launched = session.launch_conf(settings(tmp_path, spark__conf=conf))
+    launched = launch_conf(settings(tmp_path, spark__conf=conf))
     assert launched.items() >= conf.items()
 
 
 @pytest.mark.parametrize(("profile", "option"), [("small", "TieredStopAtLevel=1"), ("batch", "UseParallelGC")])
 def test_profiles(tmp_path: Path, profile: str, option: str) -> None:
-    assert option in session.launch_conf(settings(tmp_path, spark__profile=profile))["spark.driver.extraJavaOptions"]
+    assert option in launch_conf(settings(tmp_path, spark__profile=profile))["spark.driver.extraJavaOptions"]
 
 
 S3_FLAGS = {
@@ -134,7 +135,7 @@ def test_s3_is_configured_from_the_settings(tmp_path: Path) -> None:
 
 
 def test_credentials_are_not_on_the_command_line(tmp_path: Path) -> None:
-    words = str(session.launch_conf(settings(tmp_path, **S3_FLAGS)))
+    words = str(launch_conf(settings(tmp_path, **S3_FLAGS)))
     assert not any(secret in words for secret in ("the-key", "the-secret", "the-token"))
 
 
@@ -165,7 +166,7 @@ def test_jars_that_cannot_be_fetched_are_told(tmp_path: Path, monkeypatch: pytes
 
 # ---------------------------------------------------------------- the session itself
 def test_what_answers_depend_on_is_set(spark: Any) -> None:
-    assert {key: spark.conf.get(key) for key in session.RUNTIME} == dict(session.RUNTIME)
+    assert {key: spark.conf.get(key) for key in RUNTIME} == dict(RUNTIME)
 
 
 def test_there_is_one_session(spark: Any, tmp_path: Path) -> None:
@@ -300,7 +301,7 @@ def test_connect_has_the_same_settings_and_says_nothing(tmp_path: Path) -> None:
         from lakemill.spark import session
         spark = session.start(Settings.load(sys.argv[1], {"spark.remote": "local[1]"}))
         assert "connect" in type(spark).__module__, type(spark)
-        assert {k: spark.conf.get(k) for k in session.RUNTIME} == dict(session.RUNTIME)
+        assert {k: spark.conf.get(k) for k in RUNTIME} == dict(RUNTIME)
         print(spark.range(10).count())
         session.stop()
         try:

@@ -1,8 +1,8 @@
-"""A SELECT becomes a tree of ``algebra``: names resolved, stars expanded, CTEs in place, subqueries as joins.
+"""A SELECT, its names resolved (``core/qualified``), becomes a tree of ``algebra``: CTEs in place, subqueries as joins.
 
-Line 2 of a refresh. sqlglot resolves names and types of names; here each clause of a block becomes an operator, in the
-order in which SQL evaluates them. Whatever has no operator raises ``NotIncremental`` with a reason and a remedy: such a
-query is still a good dynamic table, but every refresh computes it whole.
+Line 2 of a refresh. Each clause of a block becomes an operator, in the order in which SQL evaluates them. Whatever has
+no operator raises ``NotIncremental`` with a reason and a remedy: such a query is still a good dynamic table, but every
+refresh computes it whole.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.optimizer.qualify import qualify
 
 from lakemill.core.algebra import (
     Aggregate,
@@ -40,30 +38,22 @@ from lakemill.core.algebra import (
     union_all,
     used,
 )
-from lakemill.core.aliases import aliased, listed
 from lakemill.core.clock import volatile, with_parameter
 from lakemill.core.closed import require_closed
-from lakemill.core.ctes import unshadowed
 from lakemill.core.expressions import (
     aggregates_in,
     members,
-    placed,
     prefixes,
     replace_parts,
-    spelled,
     subsets,
     take_aggregates,
     transform,
-    ungrouped,
     used_outside,
 )
 from lakemill.core.joins import inner_join, ordered, pushed
-from lakemill.core.names import MAIN
 from lakemill.core.narrow import narrowed
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.subqueries import joined, semi_join
-from lakemill.core.using import chained, merged
-from lakemill.core.visible import settled
 
 Scope = dict[tuple[str, str], str]
 """(alias, column) → our name."""
@@ -394,14 +384,6 @@ class Block:
                 if any(found.table for found in item.find_all(exp.Column)):
                     raise NotIncremental("ORDER_BY_HIDDEN", "DISTINCT: order by columns of the SELECT list", item)
         return self.builder.top(self.select, node, dict(zip(given, names(node), strict=True)))
-
-
-def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) -> exp.Query:
-    """A query in DuckDB's SQL, its names resolved and its stars expanded; schema → table → column → type."""
-    parsed = merged(aliased(listed(unshadowed(spelled(sqlglot.parse_one(text, dialect="duckdb"))))))
-    known: dict[str, object] = {name: dict(tables) for name, tables in schema.items()}
-    found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
-    return cast("exp.Query", placed(ungrouped(settled(chained(found), schema))))
 
 
 def build(query: exp.Query, sources: Mapping[str, int], columns: Mapping[str, Sequence[str]]) -> Node:

@@ -25,7 +25,8 @@ from lakemill.core.graph import build_graph
 from lakemill.core.names import QualifiedName, fold
 from lakemill.core.plan import Reason, ResolvedMode, Shape, obstacle, resolve
 from lakemill.core.position import START, Position
-from lakemill.core.query import build, qualified
+from lakemill.core.qualified import qualified
+from lakemill.core.query import build
 from lakemill.core.references import tables as named_tables
 from lakemill.core.schema import duck_type
 from lakemill.core.shape import NotIncremental, Volatile, has_grand_total

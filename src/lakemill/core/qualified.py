@@ -1,0 +1,29 @@
+"""A SELECT with its names resolved and its stars expanded, each name as DuckDB means it.
+
+sqlglot resolves names; before and after it stand the rewrites for what it takes otherwise than DuckDB does, one a
+module. Every reader of a query (its tree, its lineage, its translation) starts from this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.optimizer.qualify import qualify
+
+from lakemill.core.aliases import aliased, listed
+from lakemill.core.ctes import unshadowed
+from lakemill.core.expressions import placed, spelled, ungrouped
+from lakemill.core.names import MAIN
+from lakemill.core.using import chained, merged
+from lakemill.core.visible import settled
+
+
+def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) -> exp.Query:
+    """A query in DuckDB's SQL, its names resolved and its stars expanded; schema → table → column → type."""
+    parsed = merged(aliased(listed(unshadowed(spelled(sqlglot.parse_one(text, dialect="duckdb"))))))
+    known: dict[str, object] = {name: dict(tables) for name, tables in schema.items()}
+    found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
+    return cast("exp.Query", placed(ungrouped(settled(chained(found), schema))))
