@@ -17,6 +17,7 @@ from lakemill.core.scan import ReadPlan
 from lakemill.lake.scan import rows_of
 from lakemill.runtime.write import Writing, deletes, diff_of, older_positions
 from lakemill.spark import diff as diffs
+from lakemill.spark.beside import beside
 from lakemill.spark.deletes import DRIVER_POSITIONS
 from lakemill.spark.positions import FILE_ID
 
@@ -43,21 +44,21 @@ def applied(attempt: Writing, own: Table, diff: DataFrame, size: diffs.Size, *, 
     ``computed``: rows that go were computed, not read from the table, so that a float may differ in its last bits.
     """
     table, plan = attempt.state.table, attempt.state.plan
-    updates: list[Update] = []
     if size.deleted * 2 > plan.rows_to_read - plan.positions:
         rest = diffs.copies(diffs.changed(own.frame(plan), diff, table.columns))
         files = attempt.files(rest)
         before = rows_of(plan, attempt.lake.front.stamps)
         found = before + size.inserted - sum(file.record_count for file in files)
         _require_found(found, size.deleted)
-        updates.append(EndFiles(table.id, tuple(read.file.id for read in plan.files)))
-        return [*updates, AddFiles(table.id, files)] if files else updates
-    if size.deleted:
-        updates += _deleted_rows(attempt, own, diff, size, computed)
-    if size.inserted:
-        files = attempt.files(diffs.inserted(diff))
-        updates.append(AddFiles(table.id, files))
-    return updates
+        ended = EndFiles(table.id, tuple(read.file.id for read in plan.files))
+        return [ended, AddFiles(table.id, files)] if files else [ended]
+    if not size.inserted:
+        return _deleted_rows(attempt, own, diff, size, computed) if size.deleted else []
+    if not size.deleted:
+        return [AddFiles(table.id, attempt.files(diffs.inserted(diff)))]
+    with beside(diff.sparkSession, lambda: attempt.written(diffs.inserted(diff))) as written:
+        updates = _deleted_rows(attempt, own, diff, size, computed)
+    return [*updates, AddFiles(table.id, attempt.named(written()))]
 
 
 def _deleted_rows(attempt: Writing, own: Table, diff: DataFrame, size: diffs.Size, computed: bool) -> list[Update]:

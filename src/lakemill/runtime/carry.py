@@ -8,7 +8,7 @@ change that turns out empty makes no snapshot: only the frontier moves.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -50,7 +50,9 @@ from lakemill.runtime.progress import telling
 from lakemill.runtime.window import Window
 from lakemill.runtime.write import Writing, diff_of, writing
 from lakemill.spark import diff as diffs
+from lakemill.spark.beside import beside
 from lakemill.spark.execute import Execution
+from lakemill.spark.executors import has_executors
 from lakemill.spark.outputs import explained_write
 from lakemill.spark.profiles import profile_conf, profiled
 from lakemill.spark.status import Status, grouped_jobs
@@ -75,6 +77,14 @@ class Written:
     needed: tuple[Requirement, ...]
     rows: tuple[int, int] = (0, 0)
     """Inserted and deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedDiff:
+    """Signed rows in scratch files, and what they come to."""
+
+    rows: DataFrame
+    size: diffs.Size
 
 
 def carry_out(work: Refresh, held: claims.Claim, plan: Plan, window: Window) -> RefreshRecord:
@@ -154,7 +164,7 @@ class _Carrying:
             columns = attempt.state.table.columns
             with self.work.phase("compute"):
                 first, *more = self._parts(execution.state(state, columns), columns, state)
-                now = stack.enter_context(diff_of(attempt, first, None, *more))
+                now = stack.enter_context(diff_of(attempt, first, *more))
             execution.give(state.source, "b", now)
             signed = diffs.difference(now, own.frame(attempt.state.plan), columns)
             needed = attempt.requirements(Purpose.EQUATION, attempt.state.snapshot.id)
@@ -186,17 +196,36 @@ class _Carrying:
                 return self.publish(Written(attempt, added, needed, (count, 0)), None)
             if self.plan.delta is not None:
                 with self.work.phase("compute"):
-                    signed = execution.delta(self.plan.delta)
-                states = self.changed_states(stack, execution, self.plan.delta)
+                    stage = self._staging(stack, attempt, execution.delta(self.plan.delta))
+                states, staged = self.with_states(stack, execution, self.plan.delta, stage)
             else:
                 known = self.window.lost is None and len(self._wanted_states()) == len(self.window.states)
                 states = self.compared_states(stack, execution) if known else self.loaded_states(stack, execution)
                 rows, keyed = self.whole(execution), self._has_key(table.columns)
                 signed = diffs.difference(rows, own.frame(attempt.state.plan), table.columns, keyed=keyed)
-            written = self._changed(stack, attempt, own, signed, needed)
+                with self.work.phase("compute"):
+                    staged = self._staging(stack, attempt, signed)()
+            written = self._applied(attempt, own, staged, needed)
             if self.plan.action is Action.KEYS and self.work.trigger is Trigger.SCHEDULED:  # nobody else asks
                 self.keys = execution.keys()
         return self.publish(written, states)
+
+    def with_states(
+        self, stack: ExitStack, execution: Execution, delta: Delta, stage: Callable[[], StagedDiff]
+    ) -> tuple[list[Written], StagedDiff]:
+        """The states that the delta touches, and the table's own diff, staged meanwhile.
+
+        What both are computed from is computed once. Not so on executors, of which each would do it: one after the
+        other there, and where one of them alone is to fill the memory.
+        """
+        if not delta.merged or self.plan.profile.batches > 1 or has_executors(self.lake.spark):
+            with self.work.phase("compute"):
+                staged = stage()
+            return self.changed_states(stack, execution, delta), staged
+        with beside(self.lake.spark, stage) as meanwhile:
+            states = self.changed_states(stack, execution, delta)
+        with self.work.phase("compute"):
+            return states, meanwhile()
 
     def changed_states(self, stack: ExitStack, execution: Execution, delta: Delta) -> list[Written]:
         """The states that the delta touches."""
@@ -222,14 +251,24 @@ class _Carrying:
         own: Table,
         signed: DataFrame,
         needed: tuple[Requirement, ...],
-        state: Stored | None = None,
+        state: Stored,
     ) -> Written:
+        with self.work.phase("compute"):
+            staged = self._staging(stack, attempt, signed, state)()
+        return self._applied(attempt, own, staged, needed)
+
+    def _staging(
+        self, stack: ExitStack, attempt: Writing, signed: DataFrame, state: Stored | None = None
+    ) -> Callable[[], StagedDiff]:
+        """To be called once, from any thread: the signed rows are computed into files, and counted on their way."""
         columns = attempt.state.table.columns
         (first, *more), size_of = diffs.measured(self._parts(signed, columns, state), columns)
-        diff = stack.enter_context(diff_of(attempt, first, self.work.phase("compute"), *more))
-        size = size_of()
+        return lambda: StagedDiff(stack.enter_context(diff_of(attempt, first, *more)), size_of())
+
+    def _applied(self, attempt: Writing, own: Table, staged: StagedDiff, needed: tuple[Requirement, ...]) -> Written:
+        size = staged.size
         with self.work.phase("write"):
-            updates = applied(attempt, own, diff, size, computed=self.plan.delta is not None)
+            updates = applied(attempt, own, staged.rows, size, computed=self.plan.delta is not None)
         return Written(attempt, updates, needed, (size.inserted, size.deleted))
 
     def _parts(self, rows: DataFrame, columns: Sequence[Column], state: Stored | None = None) -> list[DataFrame]:

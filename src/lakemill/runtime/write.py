@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar, get_args
 
@@ -40,7 +40,7 @@ from lakemill.errors import (
 from lakemill.lake.flush import check_locks, flush, to_be_dropped
 from lakemill.lake.footer import new_deletes, new_files
 from lakemill.lake.scan import scan_in
-from lakemill.lake.staging import JOB_FOLDER
+from lakemill.lake.staging import JOB_FOLDER, Staged
 from lakemill.lake.storage import StagingStorage
 from lakemill.lake.target import WriteTarget, read_target
 from lakemill.spark.changes import DELETE, INSERT, OPERATION, UPDATE, count_by_file, merge_diff, read_diff, stage_diff
@@ -96,8 +96,15 @@ class Writing:
         return f"{self.state.target.path}{JOB_FOLDER}{uuid.uuid4()}/"
 
     def files(self, frame: DataFrame, row_ids: str | None = None) -> tuple[NewFile, ...]:
+        return self.named(self.written(frame, row_ids))
+
+    def written(self, frame: DataFrame, row_ids: str | None = None) -> Staged:
+        """By Spark alone: other threads may do it, and the lake's own does what is `named`."""
         staged = write_files(frame, self.state.target, self.storage, row_ids=row_ids)
         self.staged += [file.path for file in staged.files]
+        return staged
+
+    def named(self, staged: Staged) -> tuple[NewFile, ...]:
         return new_files(self.lake.duck, staged, self.state.target)
 
     def requirements(self, purpose: Purpose, base: int) -> tuple[Requirement, ...]:
@@ -329,21 +336,14 @@ def leaving_nothing(attempt: Writing, also: Callable[[], None] | None = None) ->
 
 
 @contextmanager
-def diff_of(
-    attempt: Writing,
-    frame: DataFrame,
-    timed: AbstractContextManager[None] | None = None,
-    *more: DataFrame,
-    folder: str | None = None,
-) -> Iterator[DataFrame]:
+def diff_of(attempt: Writing, frame: DataFrame, *more: DataFrame, folder: str | None = None) -> Iterator[DataFrame]:
     """The frame, and ``more`` parts of it, computed once: written to a scratch folder and read back when needed."""
     folder = folder or attempt.scratch()
     try:
-        with timed or nullcontext():
-            schema = stage_diff(frame, folder)
-            for part in more:  # one after the other: each needs memory for itself only
-                stage_diff(part, folder)
-        yield read_diff(attempt.lake.spark, folder, schema)
+        schema = stage_diff(frame, folder)
+        for part in more:  # one after the other: each needs memory for itself only
+            stage_diff(part, folder)
+        yield read_diff(frame.sparkSession, folder, schema)
     finally:
         with suppress(LakemillError, OSError):
             attempt.storage.remove(attempt.storage.list(folder))

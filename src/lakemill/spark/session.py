@@ -48,7 +48,7 @@ def start(settings: Settings) -> SparkSession:
         shared = _shared(settings)
         mine: Own | None = getattr(_thread, "own", None)
         found = shared if mine is None else mine.session(shared, settings)
-        _adopt(found)
+        adopt(found)
         return found
 
 
@@ -280,7 +280,7 @@ def _reason(error: Exception) -> str:
     return next((line for line in lines if line), type(error).__name__)
 
 
-def _adopt(session: Any) -> None:
+def adopt(session: Any) -> None:
     """Make it the calling thread's session.
 
     Spark asks the thread for its configuration in places where it could ask the session, in `groupBy().agg()` for one;
