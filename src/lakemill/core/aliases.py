@@ -2,7 +2,7 @@
 
 ``main.t.id`` becomes ``t.id``. Where another table of the query is called ``t`` too, only the schema tells the two
 apart, so one of them gets an alias of its own, and all that is said of it goes by that. Columns that an alias renames,
-``t AS a(x, y)``, are written out. For ``core/query``, before names are resolved; DuckDB has bound the query already, so
+``t AS a(x, y)``, are written out. For ``core/qualified``, before names are resolved; DuckDB has bound the query, so
 that every column has a table.
 """
 

@@ -2,7 +2,7 @@
 
 After ``a FULL JOIN b USING (k)`` the column k is that of whichever side has a row. ``merged`` says so in HAVING,
 QUALIFY and what ORDER BY computes, before sqlglot resolves names, ``chained`` in the condition of the next join, which
-sqlglot writes as if k were the first table's. For ``core/query``.
+sqlglot writes as if k were the first table's. For ``core/qualified``.
 """
 
 from __future__ import annotations

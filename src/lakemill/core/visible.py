@@ -1,8 +1,8 @@
 """Columns that a block's tables show: what sqlglot makes of a name beside what DuckDB does, where the two differ.
 
 sqlglot takes a name that ORDER BY computes with for an alias of the SELECT list, DuckDB first for a column. Of two
-columns of one name in a subquery, DuckDB means the first and sqlglot does not say. For ``core/query``, after names are
-resolved.
+columns of one name in a subquery, DuckDB means the first and sqlglot does not say. For ``core/qualified``, after names
+are resolved.
 """
 
 from __future__ import annotations
