@@ -135,7 +135,7 @@ def test_a_diff_that_is_evaluated_twice(mill: Mill, monkeypatch: pytest.MonkeyPa
         return rows.selectExpr("id", "row.v", f"CAST(row.{WEIGHT} AS BIGINT) AS {WEIGHT}")
 
     @contextmanager
-    def unstaged(attempt: Any, frame: Any, timed: Any = None) -> Iterator[Any]:
+    def unstaged(attempt: Any, frame: Any) -> Iterator[Any]:
         frame.write.format("noop").mode("overwrite").save()  # it is measured as it is staged
         yield frame
 
