@@ -14,6 +14,7 @@ import lakemill
 from lakemill.core.ddl import parse_definition
 from lakemill.errors import LakemillError
 from lakemill.runtime.dynamic import analysed
+from lakemill.store.definitions import Resolved
 from tests.conftest import make_lakes
 
 TABLES = (
@@ -28,6 +29,10 @@ TABLES = (
     "CREATE VIEW of_view AS SELECT k FROM s2.own UNION ALL SELECT a FROM swapped",
     "CREATE VIEW with_cte AS WITH p AS (SELECT k + 1 AS k FROM p) SELECT k FROM p",
     "CREATE VIEW with_star AS SELECT * FROM p JOIN q USING (k)",
+    'CREATE TABLE "odd one" (rev INTEGER, "rev*2" INTEGER, "a-b" INTEGER, a INTEGER, b INTEGER, "x--y" INTEGER,'
+    ' "a.b" INTEGER, "Select" INTEGER, "ÄÖ" INTEGER, userName INTEGER)',
+    'INSERT INTO "odd one" VALUES (1, 50, 100, 2, 3, 4, 5, 6, 7, 8), (2, 51, 101, 3, 4, 5, 6, 7, 8, 9)',
+    'CREATE VIEW "odd view" AS SELECT * FROM "odd one"',
 )
 
 QUERIES = [
@@ -49,6 +54,14 @@ QUERIES = [
     "SELECT x.k FROM (WITH p AS (SELECT k FROM st) SELECT k FROM p) x JOIN p ON p.k = x.k",
     "SELECT * FROM with_star",
     "SELECT count(*) AS n FROM with_star x(k, a) GROUP BY x.a",
+    'SELECT * FROM "odd one"',
+    'FROM "odd view"',
+    'SELECT "o o".* EXCLUDE (rev) FROM "odd one" AS "o o"',
+    'SELECT * REPLACE (rev + 1 AS rev) FROM (SELECT DISTINCT * FROM "odd one")',
+    'WITH "c c" AS (SELECT * FROM "odd one") SELECT * FROM "c c" UNION ALL SELECT * FROM "odd view"',
+    'SELECT * FROM "odd one" x JOIN "odd view"'
+    ' USING (rev, "rev*2", "a-b", a, b, "x--y", "a.b", "Select", "ÄÖ", username)',
+    'SELECT username, "SELECT", 1 AS "New Name" FROM "odd one"',
 ]
 
 REFUSED = [
@@ -79,15 +92,18 @@ def lake(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[la
         yield lake
 
 
-def resolved(lake: lakemill.Lake, query: str) -> str:
-    return analysed(lake, parse_definition(f"CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' AS {query}")).resolved.query
+def resolved(lake: lakemill.Lake, query: str) -> Resolved:
+    return analysed(lake, parse_definition(f"CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' AS {query}")).resolved
 
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_it_says_what_was_written(lake: lakemill.Lake, query: str) -> None:
-    written = Counter(lake.sql(query).fetchall())
-    assert written
-    assert Counter(lake.sql(resolved(lake, query)).fetchall()) == written
+    found = resolved(lake, query)
+    written = lake.sql(query)
+    assert [column.name for column in found.columns] == [column[0] for column in written.description]
+    rows = Counter(written.fetchall())
+    assert rows
+    assert Counter(lake.sql(found.query).fetchall()) == rows
 
 
 @pytest.mark.parametrize(("query", "code"), REFUSED)

@@ -16,7 +16,7 @@ from sqlglot.optimizer.qualify import qualify
 from lakemill.core.aliases import aliased, listed
 from lakemill.core.ctes import unshadowed
 from lakemill.core.expressions import placed, spelled, ungrouped
-from lakemill.core.names import MAIN
+from lakemill.core.names import MAIN, quote
 from lakemill.core.using import chained, merged
 from lakemill.core.visible import settled
 
@@ -24,6 +24,19 @@ from lakemill.core.visible import settled
 def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) -> exp.Query:
     """A query in DuckDB's SQL, its names resolved and its stars expanded; schema → table → column → type."""
     parsed = merged(aliased(listed(unshadowed(spelled(sqlglot.parse_one(text, dialect="duckdb"))))))
-    known: dict[str, object] = {name: dict(tables) for name, tables in schema.items()}
+    known: dict[str, object] = {quote(name): _columns(tables) for name, tables in schema.items()}
     found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
-    return cast("exp.Query", placed(ungrouped(settled(chained(found), schema))))
+    return cast("exp.Query", _quoted(placed(ungrouped(settled(chained(found), schema)))))
+
+
+def _columns(tables: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """In quotes, because sqlglot reads names as SQL."""
+    return {quote(table): {quote(name): type_ for name, type_ in own.items()} for table, own in tables.items()}
+
+
+def _quoted(query: exp.Expr) -> exp.Expr:
+    """The query with quotes where a name needs them: it is kept as text, and those that a star brought have none."""
+    for name in query.find_all(exp.Identifier):
+        if quote(name.name) != name.name:
+            name.set("quoted", True)
+    return query

@@ -8,42 +8,35 @@ its types. A query in Spark's own SQL is asked of Spark instead. Nothing is writ
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from lakemill.core import dialect, sparksql
-from lakemill.core.aliases import aliased
 from lakemill.core.clock import uses_clock, with_parameter
 from lakemill.core.definition import Definition, Dialect, RefreshMode
 from lakemill.core.graph import Node as GraphNode
 from lakemill.core.graph import build_graph
-from lakemill.core.names import QualifiedName, fold
+from lakemill.core.names import fold
 from lakemill.core.plan import Reason, ResolvedMode, Shape, obstacle, resolve
 from lakemill.core.position import START, Position
 from lakemill.core.qualified import qualified
 from lakemill.core.query import build
-from lakemill.core.references import tables as named_tables
-from lakemill.core.schema import duck_type
 from lakemill.core.shape import NotIncremental, Volatile, has_grand_total
 from lakemill.core.state import keep
-from lakemill.errors import BadStatement, Cycle, NotIncrementable, UnknownTable, UnsupportedSql
+from lakemill.errors import BadStatement, Cycle, NotIncrementable, UnsupportedSql
 from lakemill.runtime.binding import described, named_columns
+from lakemill.runtime.lookup import Lookup, Types
 from lakemill.spark import analysis
 from lakemill.store import definitions
 from lakemill.store.definitions import DynamicTable, Resolved, Source, SourceKind
 
 if TYPE_CHECKING:
-    from lakemill.lake.catalog import Catalog
     from lakemill.runtime.open import Lake
 
-Types = dict[str, dict[str, str]]
-"""Columns with their DuckDB types, by ``schema.table``; all names folded."""
-_DEEPEST_VIEW = 32
 _NO_ONE_ANSWER = frozenset({"LIMIT_WITHOUT_ORDER", "DISTINCT_ON"})
 _NO_COLUMN = re.compile("(?:Column '|Unknown column: )([^']+)")
 
@@ -72,23 +65,19 @@ def analyse(
         return _analyse_spark(lake, definition, at, file, listed_at=listed_at)
     parsed = parse_query(definition.query, at, file)
     with lake.catalog() as catalog:
-        found = _Lookup(lake, catalog, definition, at, file)
+        found = Lookup(lake, catalog, definition, at, file)
         query = found.expanded(parsed)
         views = [(view.name, *found.view_texts[view.name]) for view in found.views]
         named, typed = described(
-            lake, definition.query, {s.name: found.types[s.key] for s in found.tables}, views, at, file
+            lake, definition.query, {s.name: found.spelled[s.key] for s in found.tables}, views, at, file
         )
         output = named_columns(definition, named, typed, at, file, listed_at)
         sources, types = found.tables, found.types
     text = query.sql("duckdb") if found.views else definition.query
     written = "" if found.views else text  # positions hold only in what was written
-    by_schema: dict[str, dict[str, Mapping[str, str]]] = {}
-    for source in sources:
-        schema, name = source.name.key
-        by_schema.setdefault(schema, {})[name] = types[source.key]
     try:
         with dialect.explained(written, at, file):
-            full = qualified(text, by_schema)
+            full = qualified(text, found.by_schema())
     except SqlglotError as error:
         raise _unresolved(error, written, at, file) from error
     shape = shape_of(full, sources, types, at, file, written)
@@ -123,14 +112,17 @@ def _analyse_spark(
     parsed = parse_query(definition.query, at, file, Dialect.SPARK)
     query = sparksql.read(definition.query, parsed, at, file)
     with lake.catalog() as catalog:
-        found = _Lookup(lake, catalog, definition, at, file)
+        found = Lookup(lake, catalog, definition, at, file)
         found.look_up(query.named)
-        sources, types = found.tables, found.types
+        sources, types, spelled = found.tables, found.types, found.spelled
     if before:  # stars stay as they were: a column that came later is not there
         known = {source.key: source.columns for source in before}
         types = {key: {n: type_ for n, type_ in own.items() if n in known.get(key, own)} for key, own in types.items()}
     narrowed = tuple(replace(source, columns=query.uses(types[source.key])) for source in sources)
-    used = {source.key: {name: types[source.key][name] for name in source.columns} for source in narrowed}
+    used = {
+        source.key: {name: type_ for name, type_ in spelled[source.key].items() if fold(name) in source.columns}
+        for source in narrowed
+    }
     answer = analysis.described(lake.spark, query, used, at, file)
     output = named_columns(
         definition, [name for name, _ in answer], [type_ for _, type_ in answer], at, file, listed_at
@@ -231,121 +223,6 @@ def parse_query(text: str, at: Position, file: str | None, dialect: Dialect = Di
                 place=_within(at, text, table.this).place(file),
             )
     return found[0]
-
-
-class _Lookup:
-    """The tables and views that a query names, each looked up once."""
-
-    def __init__(self, lake: Lake, catalog: Catalog, definition: Definition, at: Position, file: str | None) -> None:
-        self.lake, self.catalog, self.definition, self.at, self.file = lake, catalog, definition, at, file
-        self._head = catalog.head().id
-        self._known: dict[QualifiedName, Source] = {}
-        self.types: Types = {}
-        self.view_texts: dict[QualifiedName, tuple[str, str]] = {}
-        self._inside: list[tuple[QualifiedName, str]] = []
-        """The views that are being expanded, and the place of the first in the query's own text."""
-
-    @property
-    def tables(self) -> tuple[Source, ...]:
-        return tuple(source for source in self._known.values() if source.kind is not SourceKind.VIEW)
-
-    @property
-    def views(self) -> tuple[Source, ...]:
-        return tuple(source for source in self._known.values() if source.kind is SourceKind.VIEW)
-
-    def expanded(self, query: exp.Query, depth: int = 0) -> exp.Query:
-        """The query with every view as a subquery, and every table with its schema."""
-        if depth > _DEEPEST_VIEW:
-            raise BadStatement(f"views are nested more than {_DEEPEST_VIEW} deep", place=self.at.place(self.file))
-        aliased(query)  # a view's subquery has no schema by which a column could call it
-        for table, written in named_tables(query):
-            name = written if table.db else self._near(written)
-            source = self._source(name, table)
-            if source.kind is SourceKind.VIEW:
-                text, aliases = self.view_texts[name]
-                self._inside.append((source.name, self._place(table)))
-                inner = self.expanded(cast("exp.Query", sqlglot.parse_one(text, dialect="duckdb")), depth + 1)
-                self._inside.pop()
-                table.replace(_in_place_of(table, inner, _aliases(aliases)))
-            else:
-                table.set("db", exp.to_identifier(name.schema, quoted=True))
-        return query
-
-    def _near(self, name: QualifiedName) -> QualifiedName:
-        """What a name without a schema means: inside a view, first a table of the view's own schema."""
-        own = QualifiedName(self._inside[-1][0].schema, name.name) if self._inside else name
-        if own == name or own in self._known:
-            return own
-        found = definitions.find(self.lake.conn, own) or self.catalog.view(own.schema, own.name, self._head)
-        return own if found or self.catalog.table_id(own.schema, own.name, self._head) is not None else name
-
-    def look_up(self, named: Iterable[tuple[exp.Table, QualifiedName]]) -> None:
-        """The tables of a query in Spark's SQL; a view is DuckDB's SQL, so it can't be a part of it."""
-        for table, name in named:
-            if self._source(name, table).kind is SourceKind.VIEW:
-                raise BadStatement(
-                    f"{name} is a view, in DuckDB's SQL; this query is in Spark's",
-                    remedy="make the view a dynamic table with TARGET_LAG = DOWNSTREAM, or write its query out",
-                    place=self._place(table),
-                )
-
-    def _source(self, name: QualifiedName, table: exp.Table) -> Source:
-        if table.catalog:
-            raise BadStatement(
-                f"{table.sql('duckdb')} names a database", remedy="write schema.table", place=self._place(table)
-            )
-        if name not in self._known:
-            self._known[name] = self._looked_up(name, table)
-        return self._known[name]
-
-    def _looked_up(self, name: QualifiedName, table: exp.Table) -> Source:
-        key = ".".join(name.key)
-        if name == self.definition.name:
-            raise Cycle(f"{name} reads itself", place=self._place(table))
-        supplier = definitions.find(self.lake.conn, name)
-        if supplier is not None:
-            self.types[key] = {fold(column.name): column.type for column in supplier.resolved.columns}
-            return Source(SourceKind.DYNAMIC, supplier.name, (), supplier_id=supplier.id)
-        view = self.catalog.view(name.schema, name.name, self._head)
-        if view is not None:
-            self.view_texts[name] = (view.sql, view.aliases)
-            return Source(SourceKind.VIEW, QualifiedName(view.schema, view.name), (), table_id=view.id)
-        try:
-            found = self.catalog.table(name.schema, name.name, self._head)
-        except UnknownTable:
-            told, cure = f"there is no table or view {name}", None
-            if self._inside:
-                reader = self._inside[-1][0]
-                told, cure = f"{told}, which the view {reader} reads", f"CREATE OR REPLACE VIEW {reader} without it"
-            raise UnknownTable(told, remedy=cure, place=self._place(table)) from None
-        self.types[key] = {fold(column.name): duck_type(column) for column in found.columns}
-        return Source(SourceKind.TABLE, QualifiedName(found.schema, found.name), (), table_id=found.id)
-
-    def _place(self, found: exp.Expr) -> str:
-        if self._inside:
-            return self._inside[0][1]
-        where = found.this if isinstance(found.this, exp.Identifier) else found
-        offset = where.meta.get("start") if where.meta else None
-        return (self.at if offset is None else self.at.within(self.definition.query, int(offset))).place(self.file)
-
-
-def _in_place_of(table: exp.Table, inner: exp.Query, columns: list[str]) -> exp.Subquery:
-    """A view's query with the names that the view gives its columns; and then those that its reader gives them."""
-
-    def named(query: exp.Query, names: list[exp.Identifier], **rest: object) -> exp.Subquery:
-        alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True), columns=names)
-        return exp.Subquery(this=query, alias=alias, **rest)
-
-    own = [exp.to_identifier(column, quoted=True) for column in columns]
-    rest = {part: table.args.get(part) for part in ("joins", "sample", "pivots")}
-    if (given := table.args.get("alias")) is None or not given.columns:
-        return named(inner, own, **rest)
-    return named(exp.select("*").from_(named(inner, own)), given.columns, **rest)
-
-
-def _aliases(text: str) -> list[str]:
-    """``"x","y"`` as the catalog writes it."""
-    return [part.replace('""', '"') for part in re.findall(r'"((?:[^"]|"")*)"', text)]
 
 
 def _unresolved(error: SqlglotError, text: str, at: Position, file: str | None) -> BadStatement:

@@ -1,9 +1,9 @@
 """The proof: DuckDB computes a dynamic table's query at its data snapshot, and compares it with what Spark keeps there.
 
-Another engine, the same snapshot. Rows are compared as bags; floats that differ in no more than a billionth count as
-equal, once all other columns match, because a sum depends on the order of its parts. A query in Spark's own SQL can
-only be computed by Spark again, from the whole of its sources: that is compared, and it is said that no second engine
-checked it. Nothing is written.
+Another engine, the same snapshot, the user's own words (``runtime/words``). Rows are compared as bags; floats that
+differ in no more than a billionth count as equal, once all other columns match, because a sum depends on the order of
+its parts. A query in Spark's own SQL can only be computed by Spark again, from the whole of its sources: that is
+compared, and it is said that no second engine checked it. Nothing is written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import sqlglot
@@ -19,7 +19,6 @@ from sqlglot import exp
 
 from lakemill.core import sparksql
 from lakemill.core.algebra import WEIGHT
-from lakemill.core.clock import NOW, with_parameter
 from lakemill.core.definition import Dialect
 from lakemill.core.lag import Version
 from lakemill.core.names import QualifiedName, fold, quote
@@ -29,6 +28,7 @@ from lakemill.errors import ColumnsChanged, DeleteInDoubt, SnapshotGone, TableRe
 from lakemill.lake import duck
 from lakemill.lake.scan import scan_in
 from lakemill.runtime.window import narrowed
+from lakemill.runtime.words import Words, placed, words_of
 from lakemill.spark import diff
 from lakemill.spark.execute import Execution
 from lakemill.spark.outputs import explained_write
@@ -95,7 +95,7 @@ def verify(lake: Lake, name: QualifiedName, at: int | None = None, by: duck.Conn
     with judge(lake) if by is None else nullcontext(by) as connection, duck.explained():
         if then.definition.dialect is Dialect.SPARK:
             return replace(_computed_again(lake, connection, then, version, seen), engine="spark")
-        return _compared(connection, then, version, seen, _at_versions(lake, then, version))
+        return _compared(connection, then, version, seen, _words(lake, then, version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +131,13 @@ def _ends(lake: Lake, table: DynamicTable, version: Version) -> Iterator[tuple[S
         yield source, found, commit
 
 
-def _at_versions(lake: Lake, table: DynamicTable, version: Version) -> str:
-    """The query with each table at the snapshot that it was read at, and the clock at its time."""
+def _words(lake: Lake, table: DynamicTable, version: Version) -> Words:
+    """What to ask, with each table at the snapshot that it was read at, and the clock at its time."""
     ends: dict[str, tuple[QualifiedName, int]] = {}
     for source, found, commit in _ends(lake, table, version):
         require_trusted_past(lake, found, commit)
         ends[source.key] = (found, commit)
-    query = with_parameter(cast("exp.Query", sqlglot.parse_one(table.resolved.query, dialect="duckdb")))
-
-    def change(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Placeholder) and node.name == NOW:
-            assert version.t is not None  # noqa: S101  (it asks for the time, so its version has one)
-            return exp.cast(exp.Literal.string(version.t.astimezone(UTC).isoformat(sep=" ")), "TIMESTAMPTZ")
-        if isinstance(node, exp.Table) and node.db and f"{fold(node.db)}.{fold(node.name)}" in ends:
-            name, commit = ends[f"{fold(node.db)}.{fold(node.name)}"]
-            text = f"(FROM {duck.LAKE}.{name} AT (VERSION => {commit})) AS {quote(node.alias_or_name)}"
-            return cast("exp.Expr", exp.Table(this=exp.Var(this=text)))
-        return node
-
-    return str(query.transform(change).sql("duckdb"))
+    return words_of(lake, table, ends, version.t)
 
 
 def _named_at(lake: Lake, table_id: int, commit: int) -> QualifiedName:
@@ -177,7 +165,9 @@ def require_trusted_past(lake: Lake, name: QualifiedName, commit: int) -> None:
             )
 
 
-def _compared(connection: duck.Connection, table: DynamicTable, version: Version, seen: _Seen, query: str) -> Verified:
+def _compared(
+    connection: duck.Connection, table: DynamicTable, version: Version, seen: _Seen, words: Words
+) -> Verified:
     columns = table.resolved.columns
     names = [quote(column.name) for column in columns]
     typed = ", ".join(
@@ -185,10 +175,12 @@ def _compared(connection: duck.Connection, table: DynamicTable, version: Version
     )
     places = ", ".join(f"c{i}" for i in range(len(columns)))
     own = f"{duck.LAKE}.{seen.name} AT (VERSION => {seen.at})"
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS SELECT {typed} FROM ({query}) AS q({places})")
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE kept AS SELECT {', '.join(names)} FROM {own}")
-    connection.execute("CREATE OR REPLACE TEMP TABLE missing AS SELECT * FROM wanted EXCEPT ALL SELECT * FROM kept")
-    connection.execute("CREATE OR REPLACE TEMP TABLE extra AS SELECT * FROM kept EXCEPT ALL SELECT * FROM wanted")
+    with placed(connection, words):
+        text = f"SELECT {typed} FROM ({words.text}\n) AS q({places})"
+        connection.execute(f"CREATE OR REPLACE TABLE memory.main.wanted AS {text}")
+    connection.execute(f"CREATE OR REPLACE TABLE kept AS SELECT {', '.join(names)} FROM {own}")
+    connection.execute("CREATE OR REPLACE TABLE missing AS SELECT * FROM wanted EXCEPT ALL SELECT * FROM kept")
+    connection.execute("CREATE OR REPLACE TABLE extra AS SELECT * FROM kept EXCEPT ALL SELECT * FROM wanted")
     return _judged(connection, table, version, _count(connection, "kept"))
 
 
@@ -217,7 +209,7 @@ def _computed_again(
     for side, sign in (("missing", ">"), ("extra", "<")):
         times = f"unnest(range(abs({WEIGHT})))"  # as many copies as there are
         connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {side} AS SELECT * EXCLUDE ({WEIGHT}, __copy)"
+            f"CREATE OR REPLACE TABLE {side} AS SELECT * EXCLUDE ({WEIGHT}, __copy)"
             f" FROM (SELECT *, {times} AS __copy FROM differing WHERE {WEIGHT} {sign} 0)"
         )
     return _judged(connection, table, version, own.count(seen.at))
@@ -254,7 +246,7 @@ def _pair(connection: duck.Connection, floats: Sequence[str], others: Sequence[s
     grouped = f"PARTITION BY {', '.join(others)} " if others else ""
     number = f"row_number() OVER ({grouped}ORDER BY {', '.join(floats)}) AS __n"
     for side in ("missing", "extra"):
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {side}_n AS SELECT *, {number} FROM {side}")
+        connection.execute(f"CREATE OR REPLACE TABLE {side}_n AS SELECT *, {number} FROM {side}")
     same = [f"m.{name} IS NOT DISTINCT FROM e.{name}" for name in (*others, "__n")]
     same += [
         f"(m.{name} IS NOT DISTINCT FROM e.{name}"
@@ -266,7 +258,7 @@ def _pair(connection: duck.Connection, floats: Sequence[str], others: Sequence[s
     for side, alias in (("missing", "m"), ("extra", "e")):
         join = f"SELECT {alias}.* EXCLUDE __n FROM {side}_n {alias} ANTI JOIN"
         other = "extra_n e" if side == "missing" else "missing_n m"
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {side} AS {join} {other} ON {condition}")
+        connection.execute(f"CREATE OR REPLACE TABLE {side} AS {join} {other} ON {condition}")
 
 
 def _count(connection: duck.Connection, name: str) -> int:
