@@ -159,6 +159,17 @@ QUERIES = {
     "correlated with a constant": "SELECT id, (SELECT count(*) FROM s WHERE s.w > 2 AND r.k = 2) AS n FROM r",
     "correlated count_if": "SELECT id, (SELECT count_if(w > 2) FROM s WHERE s.k = r.k) AS n FROM r",
     "correlated count": "SELECT id, (SELECT count(*) FROM s WHERE s.k = r.k) AS n FROM r",
+    "correlated by a group": "SELECT k, (SELECT max(w) FROM s WHERE s.k = r.k) AS m FROM r GROUP BY k",
+    "correlated beside a sum": "SELECT k, sum(v) + (SELECT count(*) FROM s WHERE s.k = r.k) AS n FROM r GROUP BY k",
+    "subquery in a join": "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k"
+    " AND s.w = (SELECT max(w) FROM s y WHERE y.k = r.k)",
+    "exists in a join": "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k AND EXISTS (SELECT 1 FROM u WHERE u.k = s.w)"
+    " LEFT JOIN u ON u.k = r.k",
+    "exists of groups": "SELECT id FROM r WHERE EXISTS"
+    " (SELECT 1 FROM (SELECT k, sum(w) AS w FROM s GROUP BY k) c WHERE c.k = r.k)",
+    "from first": "FROM r JOIN s USING (k) SELECT k, v, w",
+    "order of what is distinct": "SELECT DISTINCT k, v FROM r ORDER BY k + v, k, v LIMIT 3",
+    "fields": "SELECT id, o.st.a FROM (SELECT id, {'a': k, 'b': v} AS st FROM r) o WHERE o.st.b > 1",
     "correlated comparison": "SELECT id FROM r WHERE v < (SELECT 0.2 * avg(w) FROM s WHERE s.k = r.k)",
     "having over scalar": "SELECT k, sum(v) AS t FROM r GROUP BY k HAVING sum(v) > (SELECT sum(w) * 0.1 FROM s)",
     "cte twice": "WITH c AS (SELECT k, count(*) AS n FROM r GROUP BY k) SELECT a.k, b.n FROM c a JOIN c b ON a.n = b.n",
@@ -203,6 +214,7 @@ QUERIES = {
     "group over except": "SELECT k, count(*) AS n FROM (SELECT k, v FROM r EXCEPT ALL SELECT k, w FROM s) GROUP BY k",
 }
 WHOLE = {
+    "order of what is distinct",
     "extremes over a join",
     "not in",
     "not in of two tables",

@@ -23,10 +23,28 @@ from lakemill.core.visible import settled
 
 def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) -> exp.Query:
     """A query in DuckDB's SQL, its names resolved and its stars expanded; schema → table → column → type."""
-    parsed = merged(aliased(listed(unshadowed(spelled(sqlglot.parse_one(text, dialect="duckdb"))))))
+    parsed = merged(aliased(listed(unshadowed(spelled(_from_last(sqlglot.parse_one(text, dialect="duckdb")))))))
     known: dict[str, object] = {quote(name): _columns(tables) for name, tables in schema.items()}
     found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
-    return cast("exp.Query", _quoted(placed(ungrouped(settled(chained(found), schema)))))
+    return cast("exp.Query", _quoted(_fields(placed(ungrouped(settled(chained(found), schema))))))
+
+
+def _from_last(query: exp.Expr) -> exp.Expr:
+    """The query with its joins beside FROM: where FROM stands first, sqlglot has them below its table."""
+    for select in query.find_all(exp.Select):
+        start = select.args.get("from_")
+        if start is not None and isinstance(start.this, exp.Table) and (joins := start.this.args.get("joins")):
+            start.this.set("joins", None)
+            select.set("joins", [*joins, *(select.args.get("joins") or ())])
+    return query
+
+
+def _fields(query: exp.Expr) -> exp.Expr:
+    """The query with brackets around columns of which it takes fields: as text, ``t.s.f`` is a column of a schema."""
+    for dot in query.find_all(exp.Dot):
+        if isinstance(dot.this, exp.Column):
+            dot.set("this", exp.paren(dot.this))
+    return query
 
 
 def _columns(tables: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:

@@ -35,6 +35,7 @@ from lakemill.core.algebra import (
     itself,
     names,
     substitute,
+    together,
     union_all,
     used,
 )
@@ -42,15 +43,13 @@ from lakemill.core.clock import volatile, with_parameter
 from lakemill.core.closed import require_closed
 from lakemill.core.expressions import (
     aggregates_in,
-    members,
-    prefixes,
     replace_parts,
-    subsets,
     take_aggregates,
     transform,
     used_outside,
 )
-from lakemill.core.joins import inner_join, ordered, pushed
+from lakemill.core.groupings import groupings
+from lakemill.core.joins import inner_join, kept_whole_after, ordered, pushed
 from lakemill.core.narrow import narrowed
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.subqueries import joined, semi_join
@@ -152,6 +151,8 @@ class Block:
     select: exp.Select
     outer: Scope
     scope: Scope = field(default_factory=dict)
+    later: list[Expr] = field(default_factory=list)
+    """Conditions of inner joins that hold subqueries: WHERE says the same."""
 
     def build(self) -> Node:
         hidden = self._show_order()
@@ -160,8 +161,9 @@ class Block:
             if select.args.get(clause):
                 raise NotIncremental(f"CLAUSE_{clause.upper()}", f"write the query without {clause}", select)
         node = self.relations()
-        if (where := select.args.get("where")) is not None:
-            node = self._where(node, where.this)
+        conditions = [*self.later, *([where.this] if (where := select.args.get("where")) is not None else [])]
+        if conditions:
+            node = self._where(node, together(conditions))
         node = ordered(node)
         items = [(item.alias_or_name, item.unalias()) for item in select.expressions]
         having, qualify = (part and part.this for part in (select.args.get("having"), select.args.get("qualify")))
@@ -237,8 +239,12 @@ class Block:
         if isinstance(join.this, exp.Unnest):
             return self._unnest_join(left, join, side)
         right = self.builder.relation(join.this, self.scope)
-        on = self.resolve(join.args["on"]) if join.args.get("on") is not None else exp.true()
         word = cast("JoinKind", (kind if kind in ("SEMI", "ANTI") else side or "INNER").lower())
+        given = conjuncts(join.args["on"]) if join.args.get("on") is not None else []
+        if word == "inner" and not kept_whole_after(join, self.select):
+            self.later += [part for part in given if part.find(exp.Query)]
+            given = [part for part in given if not part.find(exp.Query)]
+        on = self.resolve(together(given)) if given else exp.true()
         return inner_join(left, right, on) if word == "inner" else Join(word, left, right, on)
 
     def _unnest_join(self, left: Node, join: exp.Join, side: str) -> Node:
@@ -277,7 +283,7 @@ class Block:
             given = [part for part in shown if not aggregates_in(part) and used(part)]
             sets = [tuple(range(len(given)))]
         else:
-            given, sets = self._groupings(group)
+            given, sets = groupings(group, self.resolve)
         keys = [(self.builder.fresh(key.name if isinstance(key, exp.Column) else "key"), key) for key in given]
         found: list[tuple[str, Expr]] = []
         shared = [(name, key) for name, key in keys if not isinstance(key, exp.Literal)]
@@ -293,34 +299,12 @@ class Block:
             branches.append(grouped)
         node = union_all(branches)
         known = set(names(node))
+        own = {key.name: name for name, key in keys if isinstance(key, exp.Column)}
+        self.scope = {place: own.get(ours, ours) for place, ours in self.scope.items()}  # for subqueries from here on
         for part in out:
             if not used_outside(part) <= known:
                 raise NotIncremental("UNGROUPED_COLUMN", "group by the column, or aggregate it", part)
         return node, out
-
-    def _groupings(self, group: exp.Group | None) -> tuple[list[Expr], list[tuple[int, ...]]]:
-        """The keys of a GROUP BY, and which of them each grouping has: one with all, or those of its sets."""
-        keys: list[Expr] = []
-
-        def number(key: Expr) -> int:
-            texts = [known.sql() for known in keys]
-            resolved = self.resolve(key)
-            if resolved.sql() not in texts:
-                keys.append(resolved)
-                return len(texts)
-            return texts.index(resolved.sql())
-
-        sets: list[tuple[int, ...]] = [()]
-        for item in group.expressions if group is not None else ():
-            if isinstance(item, exp.GroupingSets):
-                options = [tuple(number(key) for key in members(part)) for part in item.expressions]
-            elif isinstance(item, exp.Rollup | exp.Cube):
-                parts = [tuple(number(key) for key in members(part)) for part in item.expressions]
-                options = list(subsets(parts) if isinstance(item, exp.Cube) else prefixes(parts))
-            else:
-                options = [(number(item),)]
-            sets = [(*known, *(i for i in option if i not in known)) for known in sets for option in options]
-        return keys, sets
 
     def _windows(self, node: Node, parts: list[Expr]) -> tuple[Node, list[Expr]]:
         found: dict[str, tuple[str, exp.Window]] = {}

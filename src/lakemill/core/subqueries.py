@@ -92,12 +92,14 @@ def _correlated(block: Block, query: Expr) -> tuple[Node, list[Expr], list[Expr]
     """A subquery's rows without the conditions on outer columns, those conditions, and its values."""
     select = query if isinstance(query, exp.Select) else None
     scope = block.visible
-    if select is None or not _plain(select) or select.find(exp.AggFunc, exp.Window):
+    alone = select is None or not _plain(select) or _adds_up(select)
+    if select is None or alone or select.find(exp.AggFunc, exp.Window):
         node = block.builder.query(query, scope)
         ours = set(scope.values())
-        if any(used(value) & ours for value in _all_expressions(node)):
+        if not any(used(value) & ours for value in _all_expressions(node)):
+            return node, [], [column(name) for name in names(node)]
+        if select is None or alone:
             raise NotIncremental("CORRELATED_SUBQUERY", "write the subquery as a join", query)
-        return node, [], [column(name) for name in names(node)]
     return _opened(block, select)
 
 
@@ -217,6 +219,11 @@ def _plain(select: exp.Select) -> bool:
     """Whether a block is only FROM, WHERE and SELECT."""
     clauses = ("group", "having", "qualify", "distinct", "limit", "offset", "with_")
     return not any(select.args.get(clause) for clause in clauses)
+
+
+def _adds_up(select: exp.Select) -> bool:
+    """Whether it has aggregates or windows itself; a subquery in its FROM may have its own."""
+    return any(found.find_ancestor(exp.Query) is select for found in select.find_all(exp.AggFunc, exp.Window))
 
 
 def _all_expressions(node: Node) -> list[Expr]:

@@ -25,15 +25,24 @@ def settled(query: Expr, schema: Schema) -> Expr:
     for select in query.find_all(exp.Select):
         shown = _shown(select, schema, ctes)
         _require_one_meaning(select, shown)
+        _require_no_field(select, shown, schema)
         for found in [found for part in computed(select) for found in part.find_all(exp.Column)]:
             tables = [alias for alias, columns in shown.items() if found.name in columns]
             if found.table or not tables or found.find_ancestor(exp.Query) is not select:
+                continue
+            if _itself(select, found.name, tables[0]):
                 continue
             if select.args.get("distinct") is not None and select.args["distinct"].args.get("on") is None:
                 told = f"DISTINCT: ORDER BY computes with the column {found.name}, which is an alias, too"
                 raise Refused(found, told, "give the alias a name of its own")
             found.set("table", exp.to_identifier(tables[0]))
     return query
+
+
+def _itself(select: exp.Select, name: str, table: str) -> bool:
+    """Whether the alias of this name is the column of this name."""
+    values = [item.unalias() for item in select.expressions if item.alias_or_name == name]
+    return any(isinstance(one, exp.Column) and (one.name, one.table) == (name, table) for one in values)
 
 
 def _shown(select: exp.Select, schema: Schema, ctes: Mapping[str, exp.Query]) -> dict[str, Sequence[str]]:
@@ -68,3 +77,17 @@ def _require_one_meaning(select: exp.Select, shown: Mapping[str, Sequence[str]])
             raise Refused(
                 select, f"a star beside USING ({name}) and another {name} is not translated", "name the columns"
             )
+
+
+def _require_no_field(select: exp.Select, shown: Mapping[str, Sequence[str]], schema: Schema) -> None:
+    """``x.k`` is a field of a column ``x`` that the block's tables have, before it is a column of a table around it."""
+    tables = {table.alias_or_name: table for table in select.find_all(exp.Table)}
+    for found in select.find_all(exp.Column):
+        if not found.table or found.table in shown or found.find_ancestor(exp.Query) is not select:
+            continue
+        for alias in (alias for alias, columns in shown.items() if fold(found.table) in columns):
+            table = tables.get(alias)
+            own = schema.get(fold(table.db), {}).get(fold(table.name), {}) if table is not None else {}
+            if own.get(fold(found.table), "STRUCT").startswith("STRUCT"):
+                told = f"{found.sql('duckdb')} can be a field of {alias}.{found.table}, too"
+                raise Refused(found, told, "give the table another alias")

@@ -18,6 +18,7 @@ from typing import Protocol, cast
 import sqlglot
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType
@@ -30,10 +31,12 @@ from lakemill.core.clock import NOW, bound, with_parameter
 from lakemill.core.delta import Delta, Step
 from lakemill.core.ducktypes import integer, parse
 from lakemill.core.origins import Tracing
+from lakemill.core.own_names import own_names
 from lakemill.core.ranges import Use, needs, uses
 from lakemill.core.references import spliced
 from lakemill.core.schema import Column, quote_spark, shown_type
 from lakemill.core.sparksql import SparkQuery
+from lakemill.errors import UnsupportedSql
 from lakemill.spark.ends import (
     NUMBERS,
     ORDERED,
@@ -173,35 +176,47 @@ class Execution:
                 self._spark.sql(spliced(query.text, query.pieces(views, self._clock["b"]))), self._output
             )
         if isinstance(query, exp.Query):
-            text = bound(with_parameter(query), "b")
+            text = bound(with_parameter(own_names(query)), "b").transform(self._at_time)
             for table in list(text.find_all(exp.Table)):
                 number = names.get(f"{table.db}.{table.name}".lower()) if table.db else None
-                if number is not None:
-                    alias = exp.TableAlias(this=exp.to_identifier(table.alias_or_name, quoted=True))
-                    table.replace(exp.Table(this=exp.to_identifier(leaf(number, "b")), alias=alias))
-            return self._fitted(self._run(text), self._output)
+                if number is not None:  # by its whole name: a CTE may be called like one of ours
+                    self._need(name := leaf(number, "b"))
+                    table.replace(exp.Table(this=exp.to_identifier(self._prefix + name), alias=table.args["alias"]))
+            return self._fitted(self._asked(dialect.to_spark(text, self._types), theirs=True), self._output)
         return self._fitted(self._run(sqlglot.parse_one(sql(at(query, "b")), dialect="duckdb")), self._output)
 
     # ------------------------------------------------------------ how
     def _run(self, query: exp.Expr) -> DataFrame:
         return self._asked(dialect.to_spark(self._own(query), self._types))
 
-    def _asked(self, text: str) -> DataFrame:
+    def _asked(self, text: str, *, theirs: bool = False) -> DataFrame:
+        """``theirs``: it is the user's query, which Spark may refuse though DuckDB and we do not."""
         log().debug(text)
-        return self._spark.sql(text)
+        try:
+            return self._spark.sql(text)
+        except AnalysisException as error:
+            if not theirs:
+                raise
+            told = str(error.getMessage() or error).partition("\n")[0].partition(" SQLSTATE")[0]
+            cure = "write its subqueries as joins, or give them other conditions"
+            raise UnsupportedSql(f"Spark can't run the query as it is: {told}", remedy=cure) from error
+
+    def _at_time(self, found: exp.Expr) -> exp.Expr:
+        """The clock's parameters as times."""
+        if isinstance(found, exp.Placeholder) and found.name.startswith(f"{NOW}_"):
+            return _instant(self._clock[found.name.removeprefix(f"{NOW}_")])
+        return found
 
     def _own(self, query: exp.Expr) -> exp.Expr:
         """The query on this refresh's views, which are made as they are needed, and with the clock in it."""
 
         def change(found: exp.Expr) -> exp.Expr:
-            if isinstance(found, exp.Placeholder) and found.name.startswith(f"{NOW}_"):
-                return _instant(self._clock[found.name.removeprefix(f"{NOW}_")])
             known = isinstance(found, exp.Table) and not found.db
             if known and (found.name in self._steps or self._prefix + found.name in self._types):
                 self._need(found.name)
                 alias = exp.TableAlias(this=exp.to_identifier(found.alias_or_name, quoted=True))
                 return exp.Table(this=exp.to_identifier(self._prefix + found.name), alias=alias)
-            return found
+            return self._at_time(found)
 
         return query.transform(change)
 

@@ -1,0 +1,44 @@
+"""Queries without a tree, which Spark runs as they were written: names mean there what they mean in DuckDB."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakemill.core.refresh import Action, Outcome
+from lakemill.errors import RefreshFailed
+from tests.refresh.mill import Mill, did
+
+TABLES = (
+    "CREATE TABLE t1 AS FROM (VALUES (1), (2), (3)) t(k)",
+    "CREATE TABLE xs (x INTEGER, y INTEGER)",
+    "INSERT INTO xs VALUES (9, 1), (9, 2)",
+)
+QUERIES = {
+    "a CTE with a name of ours": "WITH source0_b AS (SELECT k + 100 AS k FROM t1)"
+    " SELECT k, (SELECT count(*) FROM xs WHERE xs.y < source0_b.k) AS c FROM source0_b",
+    "an alias called like an inner column": "SELECT x.k, (SELECT count(*) FROM xs WHERE xs.y < x.k) AS m FROM t1 x",
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_it_is_what_it_says(mill: Mill, name: str) -> None:
+    mill.tell(*TABLES)
+    mill.create("w", QUERIES[name])
+    mill.judge("w")
+    mill.tell("INSERT INTO t1 VALUES (7)")
+    assert did(mill.refresh("w")) == (Action.FULL, "CORRELATED_SUBQUERY")
+
+
+def test_what_spark_can_t_run(mill: Mill) -> None:
+    """DuckDB answers it; it is told as a query that can't be, not as an engine that was lost."""
+    mill.tell(*TABLES)
+    query = (
+        "SELECT k FROM t1 WHERE EXISTS (SELECT 1 FROM xs WHERE xs.y = t1.k"
+        " AND EXISTS (SELECT 1 FROM t1 t2 WHERE t2.k < xs.y AND t2.k <> t1.k))"
+    )
+    with pytest.raises(RefreshFailed, match="UNSUPPORTED_SQL: Spark can't run the query"):
+        mill.create("w", query)
+    assert mill.rows("SELECT count(*) FROM t1") == [(3,)]
+    record = mill.create("v", "SELECT k FROM t1")
+    assert record is not None
+    assert record.outcome is Outcome.SUCCEEDED
