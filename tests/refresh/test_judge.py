@@ -39,6 +39,16 @@ def test_what_its_words_would_mean_by_now(mill: Mill) -> None:
     mill.refresh("starred", "viewed")
 
 
+def test_capitals_that_come_later(mill: Mill) -> None:
+    mill.tell("CREATE VIEW v AS SELECT * FROM s")
+    mill.create("viewed", "SELECT * FROM v")
+    mill.create("starred", "SELECT * FROM s")
+    mill.tell("ALTER TABLE s RENAME COLUMN w TO other", "ALTER TABLE s RENAME COLUMN other TO W")
+    mill.tell("INSERT INTO s VALUES (100, 1)")
+    mill.refresh("viewed", "starred")
+    assert mill.rows("DESCRIBE viewed")[1][0] == "w"
+
+
 def test_names_that_the_judge_has_for_itself(mill: Mill) -> None:
     mill.tell("CREATE TABLE wanted AS SELECT 1 AS c0", "CREATE TABLE kept AS SELECT 2 AS c0", "CREATE SCHEMA lake.lake")
     mill.tell("CREATE TABLE lake.lake.extra AS SELECT 3 AS c0")

@@ -151,10 +151,19 @@ def analyse_again(lake: Lake, table: DynamicTable, definition: Definition | None
     if definition.dialect is Dialect.SPARK:
         return _analyse_spark(lake, definition, START, None, definitions.sources(lake.conn, table))
     if any(source.kind is SourceKind.VIEW for source in definitions.sources(lake.conn, table)):
-        return analyse(lake, definition)
+        found = analyse(lake, definition)
+        return replace(found, resolved=_spelled_as_before(found.resolved, table.resolved))
     names = tuple(column.name for column in table.resolved.columns)
     found = analyse(lake, replace(definition, query=table.resolved.query, columns=names))
     return replace(found, definition=definition)
+
+
+def _spelled_as_before(now: Resolved, before: Resolved) -> Resolved:
+    """Capitals that came or went in a source are no other columns."""
+    if [fold(column.name) for column in now.columns] != [fold(column.name) for column in before.columns]:
+        return now
+    both = zip(now.columns, before.columns, strict=True)
+    return replace(now, columns=tuple(replace(new, name=old.name) for new, old in both))
 
 
 def shape_of(
