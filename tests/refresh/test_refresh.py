@@ -298,6 +298,21 @@ def test_a_first_load_that_fails_leaves_nothing(mill: Mill, monkeypatch: pytest.
     mill.judge("bad")
 
 
+def test_a_replacement_that_fails_leaves_nothing(mill: Mill) -> None:
+    options = "REFRESH_MODE = INCREMENTAL STRICT = TRUE"
+    mill.create("strict", "SELECT k, count(*) AS n FROM r GROUP BY k", options)
+    mill.create("reader", "SELECT k FROM strict WHERE n > 2", options)
+    for where in ("", " WHERE TIMESTAMP '2026-01-01' < now()"):  # then its reader is declared anew, too
+        query = f"SELECT CAST(name AS INTEGER) AS k, id::BIGINT AS n FROM r{where}"
+        text = f"CREATE OR REPLACE DYNAMIC TABLE strict TARGET_LAG = '1 minute' AS {query}"
+        with pytest.raises(RefreshFailed, match=r"main\.strict could not be loaded"):
+            dynamic.create(mill.lake, parse_definition(text))
+        assert did(mill.refresh("strict", "reader"))[0] is Action.NO_DATA
+    mill.tell("INSERT INTO r VALUES (77, 1, 1, 'x')")
+    assert did(mill.refresh("strict"))[0] is Action.MERGE
+    assert did(mill.refresh("reader"))[0] in (Action.NO_DATA, Action.DELTA)
+
+
 @pytest.mark.parametrize(
     ("query", "error", "place"),
     [

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from lakemill.core.commit import DropTable, Intent, NoConflict, Purpose, RenameTable
 from lakemill.core.definition import Initialize
 from lakemill.core.graph import Graph, Warned, warnings
-from lakemill.core.lag import Version
 from lakemill.core.names import HIDDEN, QualifiedName, fold
 from lakemill.core.partition import check_keys
 from lakemill.core.profile import require_profile
@@ -26,6 +25,7 @@ from lakemill.errors import (
     BadStatement,
     ConflictError,
     DefinitionChanged,
+    FrontierMoved,
     HasDependents,
     OutcomeUnknown,
     RefreshFailed,
@@ -34,14 +34,12 @@ from lakemill.errors import (
 )
 from lakemill.lake.tables import abandon_all
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
-from lakemill.runtime.declaring import declare
+from lakemill.runtime.declaring import content_stays, declare, declare_back
 from lakemill.runtime.refresh import refresh
 from lakemill.runtime.views import views_of
 from lakemill.store import db, definitions, pins, versions, work
-from lakemill.store.db import Executor
 from lakemill.store.definitions import DynamicTable
 from lakemill.store.history import RefreshRecord
-from lakemill.store.versions import Frontier
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -103,18 +101,9 @@ def _declare(lake: Lake, known: DynamicTable, found: Analysis) -> DynamicTable:
         table = declare(lake, known, found.definition, found.resolved, found.sources)
         loaded = frontier is not None and frontier.version.definition_version == known.definition_version
         if frontier is not None and loaded and _same_content(known, found):
-            _content_stays(lake.conn, table, frontier, frontier.version.commit, table.definition_version)
+            content_stays(lake.conn, table, frontier, frontier.version.commit, table.definition_version)
         work.tell(lake.conn, work.DECLARED)
     return table
-
-
-def _content_stays(where: Executor, table: DynamicTable, frontier: Frontier, commit: int, definition: int) -> None:
-    """The content of the frontier counts as that of this version of the definition, as of this commit."""
-    old = frontier.version
-    version = Version(commit, old.b_hi, old.b_hi, definition, old.table_id, old.t)
-    versions.move_frontier(
-        where, table.id, version, frontier.b_time, frontier.sources, frontier.version_id, frontier.states
-    )
 
 
 def _same_content(known: DynamicTable, found: Analysis) -> bool:
@@ -130,9 +119,9 @@ def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:
         with suppress(DefinitionChanged, HasDependents):  # it is loaded after all, or somebody counts on it
             definitions.drop(lake.conn, [table.id], {table.id: None})
             pins.drop_positions(lake.conn, pins.dynamic(table.id))
-    else:  # the definition before it, as a new version: its content is still there
-        sources = definitions.sources(lake.conn, known)
-        declare(lake, table, known.definition, known.resolved, sources)
+    else:  # its content is still there
+        with suppress(DefinitionChanged, FrontierMoved):  # others declared it anew, or it is loaded after all
+            declare_back(lake, table, known)
 
 
 def require_home(lake: Lake, statement: Create, known: DynamicTable | None, file: str | None = None) -> None:
@@ -228,7 +217,7 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
             ]
             definitions.reword(cursor, reader, words[0], words[1], table.id, statement.to)
         if frontier is not None and snapshot is not None:  # the same content, as of our own commit
-            _content_stays(cursor, table, frontier, snapshot, frontier.version.definition_version)
+            content_stays(cursor, table, frontier, snapshot, frontier.version.definition_version)
             schema = lake.settings.lake.catalog_schema
             pins.record_position(
                 cursor, pins.dynamic(table.id), frontier.version.table_id, snapshot, catalog_schema=schema
