@@ -401,6 +401,17 @@ def test_rename_and_drop(mill: Mill) -> None:
     ]
 
 
+def test_a_table_that_somebody_dropped_is_made_again_before_it_is_renamed(mill: Mill) -> None:
+    mill.create("a", "SELECT id, k FROM r")
+    mill.tell("DROP TABLE a")
+    with pytest.raises(UnknownTable) as caught:
+        run(mill, "ALTER DYNAMIC TABLE a RENAME TO c")
+    assert "lakemill refresh main.a" in (caught.value.remedy or "")
+    assert did(mill.refresh("a")) == (Action.REINITIALIZE, "FOREIGN_WRITE")
+    run(mill, "ALTER DYNAMIC TABLE a RENAME TO c")
+    mill.judge("c")
+
+
 def test_rename_into_another_schema(mill: Mill) -> None:
     mill.tell("CREATE SCHEMA o")
     mill.create("a", "SELECT id, k FROM r", "PARTITION BY (k) CARDINALITY_THRESHOLD = 1")

@@ -230,6 +230,12 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
     with lake.catalog() as catalog:
         head = catalog.head()
         schema_id = catalog.schema_id(statement.to.schema, head.id)
+        if catalog.table_by_id(table.table_id, head.id) is None:
+            raise UnknownTable(
+                f"somebody dropped the table of {table.name} from the lake",
+                remedy=f"lakemill refresh {table.name} makes it again; then rename it",
+                place=statement.at.place(),
+            )
     update = RenameTable(table.table_id, schema_id, statement.to.schema, statement.to.name)
     needed = NoConflict(table.table_id, head.id, Purpose.CHANGE)
     told = f"rename {table.name} to {statement.to}"
