@@ -6,6 +6,7 @@ Each takes a statement of ``core/statement`` or names, and either does all of it
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakemill.core.commit import DropTable, Intent, NoConflict, Purpose, RenameTable
-from lakemill.core.definition import Initialize
+from lakemill.core.definition import Dialect, Initialize
 from lakemill.core.graph import Graph, Warned, warnings
 from lakemill.core.names import HIDDEN, QualifiedName, fold
 from lakemill.core.partition import check_keys
@@ -72,9 +73,10 @@ def create(lake: Lake, statement: Create, file: str | None = None, *, load: bool
     require_properties(lake, statement, found, file)
     if known is None:
         table = definitions.create(lake.conn, definition, found.resolved, found.sources)
-    elif statement.if_exists is IfExists.ALTER and _same_content(known, found):
+    elif statement.if_exists is IfExists.ALTER and _same_content(lake, known, found):
         table = _declare(lake, known, found)
-        return Created(table, warnings=warned(lake, table.name))
+        if _has_content(lake, table):
+            return Created(table, warnings=warned(lake, table.name))
     else:
         table = declare(lake, known, definition, found.resolved, found.sources)
     records: tuple[RefreshRecord, ...] = ()
@@ -100,18 +102,36 @@ def _declare(lake: Lake, known: DynamicTable, found: Analysis) -> DynamicTable:
     with db.repeatable(lake.conn):
         table = declare(lake, known, found.definition, found.resolved, found.sources)
         loaded = frontier is not None and frontier.version.definition_version == known.definition_version
-        if frontier is not None and loaded and _same_content(known, found):
+        if frontier is not None and loaded and _same_content(lake, known, found):
             content_stays(lake.conn, table, frontier, frontier.version.commit, table.definition_version)
         work.tell(lake.conn, work.DECLARED)
     return table
 
 
-def _same_content(known: DynamicTable, found: Analysis) -> bool:
+def _has_content(lake: Lake, table: DynamicTable) -> bool:
+    """Whether it was loaded by its definition as it is now."""
+    frontier = versions.frontier(lake.conn, table.id)
+    return frontier is not None and frontier.version.definition_version == table.definition_version
+
+
+def _same_content(lake: Lake, known: DynamicTable, found: Analysis) -> bool:
     """Whether the content that is there is right for the new definition too."""
     one, other = known.resolved, found.resolved
-    same = (one.query, one.columns) == (other.query, other.columns)
     had, has = known.definition, found.definition
-    return same and (had.partition_by, had.dialect) == (has.partition_by, has.dialect)
+    if (one.columns, had.partition_by, had.dialect) != (other.columns, has.partition_by, has.dialect):
+        return False
+    return one.query == other.query or (has.dialect is Dialect.DUCKDB and _same_tree(lake, one.query, other.query))
+
+
+def _same_tree(lake: Lake, one: str, other: str) -> bool:
+    """Whether DuckDB's own parser makes the same of both: brackets that change nothing are not in its tree."""
+    trees = [lake.sql("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchone() for query in (one, other)]
+    first, second = (json.loads(row[0], object_hook=_unplaced, parse_float=str) for row in trees if row)
+    return not first["error"] and bool(first == second)
+
+
+def _unplaced(node: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in node.items() if name != "query_location"}
 
 
 def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:
