@@ -298,6 +298,21 @@ def test_a_first_load_that_fails_leaves_nothing(mill: Mill, monkeypatch: pytest.
     mill.judge("bad")
 
 
+def test_a_replacement_that_fails_leaves_nothing(mill: Mill) -> None:
+    options = "REFRESH_MODE = INCREMENTAL STRICT = TRUE"
+    mill.create("strict", "SELECT k, count(*) AS n FROM r GROUP BY k", options)
+    mill.create("reader", "SELECT k FROM strict WHERE n > 2", options)
+    for where in ("", " WHERE TIMESTAMP '2026-01-01' < now()"):  # then its reader is declared anew, too
+        query = f"SELECT CAST(name AS INTEGER) AS k, id::BIGINT AS n FROM r{where}"
+        text = f"CREATE OR REPLACE DYNAMIC TABLE strict TARGET_LAG = '1 minute' AS {query}"
+        with pytest.raises(RefreshFailed, match=r"main\.strict could not be loaded"):
+            dynamic.create(mill.lake, parse_definition(text))
+        assert did(mill.refresh("strict", "reader"))[0] is Action.NO_DATA
+    mill.tell("INSERT INTO r VALUES (77, 1, 1, 'x')")
+    assert did(mill.refresh("strict"))[0] is Action.MERGE
+    assert did(mill.refresh("reader"))[0] in (Action.NO_DATA, Action.DELTA)
+
+
 @pytest.mark.parametrize(
     ("query", "error", "place"),
     [
@@ -352,6 +367,43 @@ def test_create_again(mill: Mill) -> None:
     assert mill.rows("SELECT count(*), max(other) FROM t") == [(4, 2)]
 
 
+def test_what_is_altered_and_waits_is_loaded(mill: Mill) -> None:
+    text = "CREATE OR ALTER DYNAMIC TABLE t TARGET_LAG = '{}' INITIALIZE = {} AS SELECT id FROM r"
+    for lag, initialize, state in (
+        ("1 minute", "ON_SCHEDULE", State.PENDING_INIT),
+        ("2 minutes", "ON_SCHEDULE", State.PENDING_INIT),
+        ("2 minutes", "ON_CREATE", State.ACTIVE),
+    ):
+        created = dynamic.create(mill.lake, parse_definition(text.format(lag, initialize)))
+        assert (mill.state("t"), len(created.records)) == (state, state is State.ACTIVE)
+    mill.judge("t")
+    again = "CREATE OR {} DYNAMIC TABLE t TARGET_LAG = '1 minute' INITIALIZE = {} AS SELECT k FROM r"
+    dynamic.create(mill.lake, parse_definition(again.format("REPLACE", "ON_SCHEDULE")))
+    created = dynamic.create(mill.lake, parse_definition(again.format("ALTER", "ON_CREATE")))
+    assert [did(record) for record in created.records] == [(Action.REINITIALIZE, "DEFINITION_CHANGED")]
+    assert not dynamic.create(mill.lake, parse_definition(again.format("ALTER", "ON_CREATE"))).records
+
+
+def test_brackets_alone_are_no_other_query(mill: Mill) -> None:
+    text = "CREATE OR ALTER DYNAMIC TABLE t TARGET_LAG = '1 minute' AS SELECT id, {} AS x FROM r WHERE {}"
+
+    def altered(value: str, condition: str) -> bool:
+        """Whether it was computed anew."""
+        created = dynamic.create(mill.lake, parse_definition(text.format(value, condition)))
+        mill.judge("t")
+        return bool(created.records)
+
+    assert altered("id + k * 2", "v > 9 AND k > 1 OR k = 7")
+    assert not altered("(id) + (k * 2)", "((v > 9) AND (k > 1)) OR (k = 7)")
+    assert did(mill.refresh("t"))[0] is Action.NO_DATA
+    assert altered("(id + k) * 2", "v > 9 AND k > 1 OR k = 7")
+    assert altered("(id + k) * 2", "v > 9 AND (k > 1 OR k = 7)")
+    assert not altered("((id + k)) * 2", "(v > 9 AND ((k > 1) OR k = 7))")
+    mill.create("spark", "SELECT id FROM r WHERE v > 9", "DIALECT = 'spark'")
+    again = "CREATE OR ALTER DYNAMIC TABLE spark TARGET_LAG = '1 minute' DIALECT = 'spark' AS SELECT id FROM r WHERE {}"
+    assert dynamic.create(mill.lake, parse_definition(again.format("(v > 9)"))).records, "which DuckDB can't read"
+
+
 def test_another_partitioning_lays_the_table_out_anew(mill: Mill) -> None:
     text = "CREATE OR REPLACE DYNAMIC TABLE p TARGET_LAG = '1 minute' {} AS SELECT id, k FROM r"
     for partition, folders in (("", 0), ("PARTITION BY (k)", 10)):
@@ -384,6 +436,17 @@ def test_rename_and_drop(mill: Mill) -> None:
         ("r",),
         ("s",),
     ]
+
+
+def test_a_table_that_somebody_dropped_is_made_again_before_it_is_renamed(mill: Mill) -> None:
+    mill.create("a", "SELECT id, k FROM r")
+    mill.tell("DROP TABLE a")
+    with pytest.raises(UnknownTable) as caught:
+        run(mill, "ALTER DYNAMIC TABLE a RENAME TO c")
+    assert "lakemill refresh main.a" in (caught.value.remedy or "")
+    assert did(mill.refresh("a")) == (Action.REINITIALIZE, "FOREIGN_WRITE")
+    run(mill, "ALTER DYNAMIC TABLE a RENAME TO c")
+    mill.judge("c")
 
 
 def test_rename_into_another_schema(mill: Mill) -> None:

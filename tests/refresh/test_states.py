@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from lakemill.core import top
 from lakemill.core.refresh import Action
 from lakemill.lake.listing import list_tables
+from lakemill.runtime import carry
 from tests.refresh.mill import Mill, counts, did, hidden, run, states_of
 
 pytestmark = pytest.mark.spark
@@ -84,11 +87,118 @@ def test_an_average_of_decimals_is_rounded_once(mill: Mill) -> None:
     assert mill.rows("SELECT a FROM enough WHERE k = 1") == [(0.2,)]
 
 
+def expire(mill: Mill, *snapshots: int) -> None:
+    """As somebody else does it, who asks nobody."""
+    mill.tell(f"CALL ducklake_expire_snapshots('lake', versions => {list(snapshots)})")
+
+
 def test_what_computes_nothing_new_makes_no_snapshot(mill: Mill) -> None:
-    mill.create("parts", PARTS)
+    first = mill.create("parts", PARTS)
+    mill.create("first", "SELECT id, v FROM r ORDER BY v DESC, id LIMIT 3")
+    mill.create("reader", "SELECT k FROM parts WHERE n > 1")
+    assert first is not None
+    mill.tell("INSERT INTO s VALUES (1, 1)")
     head = mill.lake.snapshot().id
+    whole = mill.refresh("parts", full=True)
+    assert (did(whole), counts(whole), whole.commit) == ((Action.FULL, "REQUESTED"), (0, 0), first.commit)
+    mill.tell("CREATE OR REPLACE TABLE r AS FROM r")
+    for name in ("parts", "first"):
+        replaced = mill.refresh(name)
+        assert (did(replaced), counts(replaced)) == ((Action.REINITIALIZE, "TABLE_REPLACED"), (0, 0))
+    assert mill.refresh("parts").commit == first.commit, "it is the same content"
+    assert did(mill.refresh("reader"))[0] is Action.NO_DATA
+    run(mill, "ALTER DYNAMIC TABLE parts SET REFRESH_MODE = INCREMENTAL")
+    assert mill.lake.snapshot().id == head + 1, "nothing but the replaced source"
+    mill.tell("INSERT INTO r VALUES (70, 3, 100, 'x')")
+    assert [did(mill.refresh(name))[0] for name in ("parts", "first")] == [Action.MERGE, Action.MERGE]
+
+
+def test_the_commit_moves_where_somebody_wrote_what_is_right(mill: Mill) -> None:
+    first = mill.create("parts", PARTS)
+    assert first is not None
+    mill.tell("UPDATE parts SET n = n + 1", "UPDATE parts SET n = n - 1")
+    head = mill.lake.snapshot().id
+    record = mill.refresh("parts")
+    assert (did(record), counts(record)) == ((Action.REINITIALIZE, "FOREIGN_WRITE"), (0, 0))
+    assert record.commit == mill.lake.snapshot().id >= head
+    mill.tell("INSERT INTO r VALUES (70, 3, 1, 'x')")
+    assert did(mill.refresh("parts"))[0] is Action.MERGE
+
+
+TAMPERED = {
+    "rows": ["DELETE FROM {} WHERE key0 = 3", "UPDATE {} SET part0 = part0 + 1 WHERE key0 = 4"],
+    "rows, and back": ["UPDATE {} SET part0 = part0 + 1", "UPDATE {} SET part0 = part0 - 1"],
+    "columns": ["ALTER TABLE {} ADD COLUMN more INTEGER"],
+    "NOT NULL": ["ALTER TABLE {} ALTER key0 SET NOT NULL"],
+    "name": ["ALTER TABLE {} RENAME TO other"],
+    "no table": ["DROP TABLE {}"],
+}
+
+
+@pytest.mark.parametrize("past", ["replaced", "gone"])
+@pytest.mark.parametrize("what", TAMPERED)
+def test_a_state_that_somebody_changed_is_put_right(mill: Mill, what: str, past: str) -> None:
+    first = mill.create("parts", PARTS)
+    assert first is not None
+    assert first.commit is not None
+    (name,) = hidden(mill)
+    mill.tell(*(statement.format(f"_lakemill.{name}") for statement in TAMPERED[what]))
+    written = range(first.commit, mill.lake.snapshot().id + 1)
+    mill.tell("CREATE OR REPLACE TABLE r AS FROM r")
+    if past == "gone":  # and with the commits the knowledge that somebody wrote
+        expire(mill, *written)
+    assert did(mill.refresh("parts")) == (
+        Action.REINITIALIZE,
+        "SNAPSHOT_GONE" if past == "gone" else "TABLE_REPLACED",
+    )
+    assert hidden(mill) == [name]
+    head = mill.lake.snapshot().id
+    assert did(mill.refresh("parts"))[0] is Action.NO_DATA
     assert counts(mill.refresh("parts", full=True)) == (0, 0)
-    assert mill.lake.snapshot().id == head
+    assert mill.lake.snapshot().id == head, "the state is what it should be"
+    mill.tell("INSERT INTO r VALUES (70, 3, 1, 'x'), (71, NULL, 1, 'x')", "DELETE FROM r WHERE id = 14")
+    assert did(mill.refresh("parts"))[0] is Action.MERGE
+
+
+def test_what_nobody_can_vouch_for_is_compared(mill: Mill) -> None:
+    first = mill.create("parts", PARTS)
+    assert first is not None
+    assert first.commit is not None
+    (state,) = states_of(mill, "parts")
+    mill.tell("INSERT INTO s VALUES (1, 1)")
+    expire(mill, first.commit)
+    head = mill.lake.snapshot().id
+    record = mill.refresh("parts", full=True)
+    assert (did(record), counts(record)) == ((Action.REINITIALIZE, "SNAPSHOT_GONE"), (0, 0))
+    assert (mill.lake.snapshot().id, record.commit) == (head, head)
+    (now,) = states_of(mill, "parts")
+    assert (now.table_id, now.commit) == (state.table_id, head)
+    mill.tell("INSERT INTO r VALUES (70, 3, 1, 'x')")
+    assert did(mill.refresh("parts"))[0] is Action.MERGE
+
+
+def test_a_state_that_is_written_while_it_is_compared(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    mill.create("parts", PARTS)
+    (name,) = hidden(mill)
+    compare, struck = carry._Carrying.compared_states, []
+
+    def late(self: Any, *arguments: Any) -> Any:
+        found = compare(self, *arguments)
+        if not struck:
+            struck.append(True)
+            mill.tell(f"DELETE FROM _lakemill.{name} WHERE key0 = 3")
+        return found
+
+    monkeypatch.setattr(carry._Carrying, "compared_states", late)
+    assert counts(mill.refresh("parts", full=True)) == (0, 0)
+    mill.tell("INSERT INTO r VALUES (70, 3, 1, 'x')")
+    assert did(mill.refresh("parts")) == (Action.REINITIALIZE, "STATE_LOST")
+    struck.clear()
+    mill.tell("INSERT INTO r VALUES (71, 3, 1, 'x')", "CREATE OR REPLACE TABLE r AS FROM r")
+    assert did(mill.refresh("parts"))[0] is Action.REINITIALIZE
+    assert struck
+    mill.tell("INSERT INTO r VALUES (72, 3, 1, 'x')")
+    assert did(mill.refresh("parts"))[0] is Action.MERGE
 
 
 def test_states_are_ours(mill: Mill) -> None:

@@ -32,7 +32,7 @@ from lakemill.core.commit import (
 )
 from lakemill.core.delta import Delta
 from lakemill.core.lag import Version
-from lakemill.core.names import fold
+from lakemill.core.names import QualifiedName, fold
 from lakemill.core.parts import stable_columns
 from lakemill.core.plan import Plan, Shape, wanted_states
 from lakemill.core.refresh import Action, Trigger
@@ -40,14 +40,14 @@ from lakemill.core.schema import Column, duck_type
 from lakemill.core.shape import NotIncremental
 from lakemill.core.state import column_types
 from lakemill.core.unique import unique_key
-from lakemill.errors import UnknownTable
+from lakemill.errors import PublishConflict, UnknownTable
 from lakemill.lake.scan import rows_of
 from lakemill.runtime.apply import applied
 from lakemill.runtime.fill import Filling, new_table, state_name
 from lakemill.runtime.leaves import Leaves
 from lakemill.runtime.limits import limited
 from lakemill.runtime.progress import telling
-from lakemill.runtime.window import Window
+from lakemill.runtime.window import FOREIGN, Window, gone, states_fit
 from lakemill.runtime.write import Writing, diff_of, writing
 from lakemill.spark import diff as diffs
 from lakemill.spark.beside import beside
@@ -155,13 +155,27 @@ class _Carrying:
             execution.give(state.source, "b", filling.read_back())
         return found
 
+    def _states_are_there(self) -> bool:
+        """Whether there are tables for all wanted states, as we would make them; whatever rows they have."""
+        kept = [state.table for state in self.window.states]
+        if len(kept) != len(self._wanted_states()) or not states_fit(self.shape, self.window):
+            return False
+        named = [QualifiedName(table.schema, table.name) for table in kept]
+        nullable = all(column.nulls_allowed for table in kept for column in table.columns)
+        return nullable and named == [state_name(self.work.table.id, place) for place in range(len(kept))]
+
     def compared_states(self, stack: ExitStack, execution: Execution) -> list[Written]:
-        """All states, computed from the sources and compared with what is kept: what is equal is not written."""
+        """All states, computed from the sources and compared with what is kept: what is equal is not written.
+
+        Nothing of what is kept is trusted: also what nobody should have written comes to what it should be.
+        """
         found = []
         for state, kept in zip(self._wanted_states(), self.window.states, strict=True):
             own = self.leaves.table_of(kept)
             attempt = self._prepared(stack, own)
             columns = attempt.state.table.columns
+            if (attempt.state.table.id, columns) != (kept.table.id, kept.table.columns):
+                raise PublishConflict(f"{kept.table.full_name} was replaced or altered meanwhile")
             with self.work.phase("compute"):
                 first, *more = self._parts(execution.state(state, columns), columns, state)
                 now = stack.enter_context(diff_of(attempt, first, *more))
@@ -199,8 +213,8 @@ class _Carrying:
                     stage = self._staging(stack, attempt, execution.delta(self.plan.delta))
                 states, staged = self.with_states(stack, execution, self.plan.delta, stage)
             else:
-                known = self.window.lost is None and len(self._wanted_states()) == len(self.window.states)
-                states = self.compared_states(stack, execution) if known else self.loaded_states(stack, execution)
+                there = self._states_are_there()
+                states = self.compared_states(stack, execution) if there else self.loaded_states(stack, execution)
                 rows, keyed = self.whole(execution), self._has_key(table.columns)
                 signed = diffs.difference(rows, own.frame(attempt.state.plan), table.columns, keyed=keyed)
                 with self.work.phase("compute"):
@@ -345,10 +359,12 @@ class _Carrying:
         with work.phase("publish"):
             if not updates:
                 assert frontier is not None  # noqa: S101  (a first load gives the table its name)
+                commit = frontier.version.commit
+                if self.plan.delta is None:
+                    commit = self._right_since(own.attempt, commit)
                 with self.lake.conn.transaction(), self.lake.conn.cursor() as cursor:
                     claims.require_claim(cursor, self.held)
-                    # what was compared with the table's own rows is right where these were read
-                    more(cursor, frontier.version.commit if self.plan.delta else own.attempt.state.snapshot.id)
+                    more(cursor, commit)
                 return work.record
             claimed = Check("claim", lambda cursor, _: claims.require_claim(cursor, self.held))
             needed = (*(item for one in written for item in one.needed), claimed)
@@ -359,6 +375,15 @@ class _Carrying:
                 Intent(uuid.uuid4(), tuple(updates), needed, author="lakemill", message=told), more
             )
         return work.record
+
+    def _right_since(self, attempt: Writing, commit: int) -> int:
+        """From which snapshot on a table has the rows that it was compared with: ``commit``, if nobody wrote since."""
+        read, table_id = attempt.state.snapshot.id, attempt.state.table.id
+        if self.work.table.stale_since is not None:  # nothing keeps its commit
+            return read
+        with self.lake.catalog() as catalog:
+            kept = not gone(catalog, commit) and catalog.untouched(table_id, commit, read, FOREIGN)
+        return commit if kept else read
 
     def _spent(self) -> dict[str, int | None]:
         """What Spark says that it did so far: all that there is to compute."""
@@ -388,10 +413,12 @@ class _Carrying:
         touched = states is None or self.plan.delta is not None  # then others stay as they are
         found = []
         for table_id in known if touched else now:
-            if table_id in now and now[table_id].updates:
-                found.append(SourceRead(table_id, now[table_id].attempt.state.table.columns_version, snapshot))
-            else:
+            if table_id not in now or (touched and not now[table_id].updates):
                 found.append(known[table_id])
+            else:  # what was compared, and is equal, is right where it was read
+                left = now[table_id].attempt.state
+                commit = snapshot if now[table_id].updates else left.snapshot.id
+                found.append(SourceRead(table_id, left.table.columns_version, commit))
         return tuple(found)
 
     def _dropped_states(self, states: list[Written] | None) -> list[Update]:

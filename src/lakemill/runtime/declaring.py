@@ -9,16 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakemill.core.lag import Version
 from lakemill.errors import LakemillError
 from lakemill.runtime.analyse import analyse_again
-from lakemill.store import db, definitions
+from lakemill.store import db, definitions, versions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakemill.core.definition import Definition
     from lakemill.runtime.open import Lake
+    from lakemill.store.db import Executor
     from lakemill.store.definitions import DynamicTable, Resolved, Source
+    from lakemill.store.versions import Frontier
 
 
 def declare(
@@ -33,6 +36,25 @@ def declare(
     return declared
 
 
+def declare_back(lake: Lake, table: DynamicTable, known: DynamicTable) -> DynamicTable:
+    """The definition that ``known`` was, as the next version; what was computed by it is right for it still."""
+    frontier = versions.frontier(lake.conn, known.id)
+    with db.repeatable(lake.conn):
+        back = declare(lake, table, known.definition, known.resolved, definitions.sources(lake.conn, known))
+        if frontier is not None and frontier.version.definition_version == known.definition_version:
+            content_stays(lake.conn, back, frontier, frontier.version.commit, back.definition_version)
+    return back
+
+
+def content_stays(where: Executor, table: DynamicTable, frontier: Frontier, commit: int, definition: int) -> None:
+    """The content of the frontier counts as that of this version of the definition, as of this commit."""
+    old = frontier.version
+    version = Version(commit, old.b_hi, old.b_hi, definition, old.table_id, old.t)
+    versions.move_frontier(
+        where, table.id, version, frontier.b_time, frontier.sources, frontier.version_id, frontier.states
+    )
+
+
 def _follow(lake: Lake, reader: DynamicTable) -> None:
     """Only its dependence on the clock; that its columns are others, or that it can't be run, its own refresh tells."""
     try:
@@ -41,4 +63,16 @@ def _follow(lake: Lake, reader: DynamicTable) -> None:
         return
     if found.resolved.clocked != reader.resolved.clocked:
         resolved = replace(reader.resolved, clocked=found.resolved.clocked)
-        definitions.declare(lake.conn, reader, reader.definition, resolved, definitions.sources(lake.conn, reader))
+        frontier = versions.frontier(lake.conn, reader.id)
+        now = definitions.declare(
+            lake.conn, reader, reader.definition, resolved, definitions.sources(lake.conn, reader)
+        )
+        if frontier is not None and _means_as_before(lake, now, frontier.version.definition_version):
+            content_stays(lake.conn, now, frontier, frontier.version.commit, now.definition_version)
+
+
+def _means_as_before(lake: Lake, now: DynamicTable, version: int) -> bool:
+    """Whether an older version of the definition is this one again: its supplier was declared anew, and back."""
+    old = definitions.by_id(lake.conn, now.id, version)
+    same = (old.definition, old.resolved) == (now.definition, now.resolved)
+    return same and definitions.sources(lake.conn, old) == definitions.sources(lake.conn, now)

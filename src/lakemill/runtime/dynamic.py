@@ -6,6 +6,7 @@ Each takes a statement of ``core/statement`` or names, and either does all of it
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,9 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakemill.core.commit import DropTable, Intent, NoConflict, Purpose, RenameTable
-from lakemill.core.definition import Initialize
+from lakemill.core.definition import Dialect, Initialize
 from lakemill.core.graph import Graph, Warned, warnings
-from lakemill.core.lag import Version
 from lakemill.core.names import HIDDEN, QualifiedName, fold
 from lakemill.core.partition import check_keys
 from lakemill.core.profile import require_profile
@@ -26,6 +26,7 @@ from lakemill.errors import (
     BadStatement,
     ConflictError,
     DefinitionChanged,
+    FrontierMoved,
     HasDependents,
     OutcomeUnknown,
     RefreshFailed,
@@ -34,14 +35,12 @@ from lakemill.errors import (
 )
 from lakemill.lake.tables import abandon_all
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
-from lakemill.runtime.declaring import declare
+from lakemill.runtime.declaring import content_stays, declare, declare_back
 from lakemill.runtime.refresh import refresh
 from lakemill.runtime.views import views_of
 from lakemill.store import db, definitions, pins, versions, work
-from lakemill.store.db import Executor
 from lakemill.store.definitions import DynamicTable
 from lakemill.store.history import RefreshRecord
-from lakemill.store.versions import Frontier
 
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
@@ -74,9 +73,10 @@ def create(lake: Lake, statement: Create, file: str | None = None, *, load: bool
     require_properties(lake, statement, found, file)
     if known is None:
         table = definitions.create(lake.conn, definition, found.resolved, found.sources)
-    elif statement.if_exists is IfExists.ALTER and _same_content(known, found):
+    elif statement.if_exists is IfExists.ALTER and _same_content(lake, known, found):
         table = _declare(lake, known, found)
-        return Created(table, warnings=warned(lake, table.name))
+        if _has_content(lake, table):
+            return Created(table, warnings=warned(lake, table.name))
     else:
         table = declare(lake, known, definition, found.resolved, found.sources)
     records: tuple[RefreshRecord, ...] = ()
@@ -102,27 +102,36 @@ def _declare(lake: Lake, known: DynamicTable, found: Analysis) -> DynamicTable:
     with db.repeatable(lake.conn):
         table = declare(lake, known, found.definition, found.resolved, found.sources)
         loaded = frontier is not None and frontier.version.definition_version == known.definition_version
-        if frontier is not None and loaded and _same_content(known, found):
-            _content_stays(lake.conn, table, frontier, frontier.version.commit, table.definition_version)
+        if frontier is not None and loaded and _same_content(lake, known, found):
+            content_stays(lake.conn, table, frontier, frontier.version.commit, table.definition_version)
         work.tell(lake.conn, work.DECLARED)
     return table
 
 
-def _content_stays(where: Executor, table: DynamicTable, frontier: Frontier, commit: int, definition: int) -> None:
-    """The content of the frontier counts as that of this version of the definition, as of this commit."""
-    old = frontier.version
-    version = Version(commit, old.b_hi, old.b_hi, definition, old.table_id, old.t)
-    versions.move_frontier(
-        where, table.id, version, frontier.b_time, frontier.sources, frontier.version_id, frontier.states
-    )
+def _has_content(lake: Lake, table: DynamicTable) -> bool:
+    """Whether it was loaded by its definition as it is now."""
+    frontier = versions.frontier(lake.conn, table.id)
+    return frontier is not None and frontier.version.definition_version == table.definition_version
 
 
-def _same_content(known: DynamicTable, found: Analysis) -> bool:
+def _same_content(lake: Lake, known: DynamicTable, found: Analysis) -> bool:
     """Whether the content that is there is right for the new definition too."""
     one, other = known.resolved, found.resolved
-    same = (one.query, one.columns) == (other.query, other.columns)
     had, has = known.definition, found.definition
-    return same and (had.partition_by, had.dialect) == (has.partition_by, has.dialect)
+    if (one.columns, had.partition_by, had.dialect) != (other.columns, has.partition_by, has.dialect):
+        return False
+    return one.query == other.query or (has.dialect is Dialect.DUCKDB and _same_tree(lake, one.query, other.query))
+
+
+def _same_tree(lake: Lake, one: str, other: str) -> bool:
+    """Whether DuckDB's own parser makes the same of both: brackets that change nothing are not in its tree."""
+    trees = [lake.sql("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchone() for query in (one, other)]
+    first, second = (json.loads(row[0], object_hook=_unplaced, parse_float=str) for row in trees if row)
+    return not first["error"] and bool(first == second)
+
+
+def _unplaced(node: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in node.items() if name != "query_location"}
 
 
 def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:
@@ -130,9 +139,9 @@ def _undo(lake: Lake, table: DynamicTable, known: DynamicTable | None) -> None:
         with suppress(DefinitionChanged, HasDependents):  # it is loaded after all, or somebody counts on it
             definitions.drop(lake.conn, [table.id], {table.id: None})
             pins.drop_positions(lake.conn, pins.dynamic(table.id))
-    else:  # the definition before it, as a new version: its content is still there
-        sources = definitions.sources(lake.conn, known)
-        declare(lake, table, known.definition, known.resolved, sources)
+    else:  # its content is still there
+        with suppress(DefinitionChanged, FrontierMoved):  # others declared it anew, or it is loaded after all
+            declare_back(lake, table, known)
 
 
 def require_home(lake: Lake, statement: Create, known: DynamicTable | None, file: str | None = None) -> None:
@@ -228,7 +237,7 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
             ]
             definitions.reword(cursor, reader, words[0], words[1], table.id, statement.to)
         if frontier is not None and snapshot is not None:  # the same content, as of our own commit
-            _content_stays(cursor, table, frontier, snapshot, frontier.version.definition_version)
+            content_stays(cursor, table, frontier, snapshot, frontier.version.definition_version)
             schema = lake.settings.lake.catalog_schema
             pins.record_position(
                 cursor, pins.dynamic(table.id), frontier.version.table_id, snapshot, catalog_schema=schema
@@ -241,6 +250,12 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
     with lake.catalog() as catalog:
         head = catalog.head()
         schema_id = catalog.schema_id(statement.to.schema, head.id)
+        if catalog.table_by_id(table.table_id, head.id) is None:
+            raise UnknownTable(
+                f"somebody dropped the table of {table.name} from the lake",
+                remedy=f"lakemill refresh {table.name} makes it again; then rename it",
+                place=statement.at.place(),
+            )
     update = RenameTable(table.table_id, schema_id, statement.to.schema, statement.to.name)
     needed = NoConflict(table.table_id, head.id, Purpose.CHANGE)
     told = f"rename {table.name} to {statement.to}"

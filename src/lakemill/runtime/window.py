@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakemill.core.algebra import End
     from lakemill.runtime.open import Lake
 
-_FOREIGN = INSERTS | DELETES | SHAPES
+FOREIGN = INSERTS | DELETES | SHAPES
 STATE_LOST = Reason("STATE_LOST", "its hidden state is not as it was left", "leave the schema _lakemill to Lakemill")
 
 
@@ -100,6 +100,7 @@ class Window:
     lost: Reason | None = None
     """Why the past can't be used; None when it can."""
     states: tuple[StateWindow, ...] = ()
+    """Where ``lost`` is told, for nothing but to be compared with what they should be."""
     head: int = 0
     """Up to which snapshot it was seen that nobody else wrote its table and its states."""
 
@@ -135,9 +136,9 @@ def look(
                 except HistoryError as error:
                     lost = Reason(error.code, error.message, error.remedy or None)
             windows.append(window)
-        states = _states(catalog, lake, frontier) if frontier is not None and lost is None else ()
+        states, left = _states(catalog, lake, frontier) if frontier is not None else ((), True)
         head = catalog.head().id
-    return Window(tuple(windows), STATE_LOST if states is None else lost, states or (), head)
+    return Window(tuple(windows), lost if left else lost or STATE_LOST, states, head)
 
 
 def states_fit(shape: Shape, window: Window) -> bool:
@@ -150,17 +151,25 @@ def states_fit(shape: Shape, window: Window) -> bool:
     return have == [[(name, parse(type_)) for name, type_ in column_types(state, types)] for state in wanted]
 
 
-def _states(catalog: Catalog, lake: Lake, frontier: Frontier) -> tuple[StateWindow, ...] | None:
-    """The hidden states, read where they are now; None where somebody else changed one."""
+def _states(catalog: Catalog, lake: Lake, frontier: Frontier) -> tuple[tuple[StateWindow, ...], bool]:
+    """The hidden states, read where they are now, and whether they are known to be as they were left.
+
+    None where somebody else changed one: they are made anew. Where that can't be known, because the commit that left
+    one was expired, what they hold can be compared, and no more.
+    """
     head = catalog.head()
-    found = []
+    found, left = [], True
     for read in frontier.states:
         table = catalog.table_by_id(read.table_id, head.id)
         kept = not gone(catalog, read.commit)
-        if table is None or not kept or not catalog.untouched(table.id, read.commit, head.id, _FOREIGN):
-            return None
-        found.append(StateWindow(table, scan_in(catalog, lake.front.stamps, table, head), read))
-    return tuple(found)
+        if table is None or (kept and not catalog.untouched(table.id, read.commit, head.id, FOREIGN)):
+            return (), False
+        try:
+            found.append(StateWindow(table, scan_in(catalog, lake.front.stamps, table, head), read))
+        except HistoryError:
+            return (), False
+        left = left and kept
+    return tuple(found), left
 
 
 def unchanged(lake: Lake, table: DynamicTable, sources: Sequence[Source], frontier: Frontier, b: Snapshot) -> bool:
@@ -310,7 +319,7 @@ def _own_table(catalog: Catalog, table: DynamicTable, frontier: Frontier) -> Rea
         return Reason("FOREIGN_WRITE", "somebody dropped its table")
     if QualifiedName(own.schema, own.name) != table.name:
         return Reason("FOREIGN_WRITE", "somebody renamed its table")
-    if not catalog.untouched(own.id, version.commit, head.id, _FOREIGN):
+    if not catalog.untouched(own.id, version.commit, head.id, FOREIGN):
         return Reason("FOREIGN_WRITE", "somebody else changed its table", "write to its sources instead")
     return None
 
