@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -493,6 +494,21 @@ def test_a_failure_is_told_recorded_and_goes_down(lakemill: Lakemill, chain: Tes
     assert lakemill(chain, "history", "--limit", "0", "--format", "json").json == [newest, older]
     listed = lakemill(chain, "list", "--format", "json").json[0]
     assert (listed["last_outcome"], listed["last_error"][:13]) == ("FAILED", "UNKNOWN_TABLE")
+
+
+def test_a_mistake_of_ours_is_told_after_all_were_tried(
+    lakemill: Lakemill, chain: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ok(lakemill(chain, "create", declared("alone", "SELECT id FROM orders")))
+    monkeypatch.setattr("lakemill.runtime.refresh.Refresh.planned", Mock(side_effect=RuntimeError("two\nlines")))
+    ran = lakemill(chain, "refresh", "--all")
+    assert (ran.code, len(ran.err.splitlines())) == (70, 1)
+    assert "error[INTERNAL_ERROR] main.alone: RuntimeError: two → " in ran.err
+    assert [line.split(",")[0] for line in ran.out.splitlines()] == [
+        "main.alone: FAILED", "main.big: FAILED", "main.by_cust: UPSTREAM_FAILED",
+    ]  # fmt: skip
+    monkeypatch.setenv("LAKEMILL_DEBUG", "1")
+    assert "Traceback" in lakemill(chain, "refresh", "--all").err
 
 
 def test_a_recorded_error_has_the_exit_code_of_its_class() -> None:

@@ -565,6 +565,30 @@ def test_a_failure_stops_only_what_reads_it(mill: Mill) -> None:
     assert found == {"good": Outcome.SUCCEEDED, "bad": Outcome.FAILED, "worse": Outcome.UPSTREAM_FAILED}
 
 
+def test_a_mistake_of_ours_stops_no_other_table(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, query in (("odd", "SELECT k FROM r"), ("reads", "SELECT k FROM odd"), ("good", "SELECT id FROM r")):
+        mill.create(name, query)
+    mill.tell("INSERT INTO r VALUES (1000, 1, 1, 'x')")
+    carry = refresh.carry_out
+
+    def broken(work: refresh.Refresh, *arguments: Any) -> RefreshRecord:
+        if work.table.name.name == "odd":
+            raise RuntimeError("a state nobody foresaw")
+        return carry(work, *arguments)
+
+    monkeypatch.setattr(refresh, "carry_out", broken)
+    records = refresh.refresh(mill.lake, [parse_name(name) for name in ("odd", "reads", "good")])
+    found = {record.name.name: record for record in records}
+    assert {name: record.outcome for name, record in found.items()} == {
+        "odd": Outcome.FAILED, "reads": Outcome.UPSTREAM_FAILED, "good": Outcome.SUCCEEDED,
+    }  # fmt: skip
+    assert (found["odd"].error_code, type(found["odd"].cause)) == ("INTERNAL_ERROR", RuntimeError)
+    mill.judge("good")
+    monkeypatch.setattr(refresh, "carry_out", Mock(side_effect=RuntimeError("interrupted")))  # as DuckDB tells Ctrl-C
+    with pytest.raises(RuntimeError, match="interrupted"):
+        mill.refresh("odd")
+
+
 def test_rows_that_come_meanwhile_are_next(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
     mill.create("copy", "SELECT id, k FROM r")
     mill.tell("INSERT INTO r VALUES (1000, 1, 1, 'x')")

@@ -80,6 +80,8 @@ class RefreshRecord:
     """Keys that were computed anew, counted for the service; changed rows where nothing has a key; None for all."""
     cardinality_ratio: float | None = None
     """Of all keys, or rows, that there were."""
+    cause: Exception | None = field(default=None, compare=False)
+    """What nobody foresaw, with its traceback, where that ended it."""
 
     @property
     def seconds(self) -> float | None:
