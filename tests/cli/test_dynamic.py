@@ -640,6 +640,39 @@ def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, s
     assert lakemill(orders, "describe", "by_day", "--format", "json").json["definition_version"] == before
 
 
+def test_each_table_is_judged_by_itself(lakemill: Lakemill, orders: TestLake, spark: Any) -> None:
+    ok(lakemill(orders, "create", declared("good", "SELECT id FROM orders WHERE id < 3", "")))
+    ok(lakemill(orders, "create", declared("bad", "SELECT id, amount FROM orders WHERE id < 2", "")))
+    before = lakemill(orders, "snapshots", *_JSON).json[-1]["snapshot"]
+    ok(lakemill(orders, "sql", "UPDATE bad SET amount = 7.25 WHERE id = 1"))
+    ran = lakemill(orders, "verify", "nix", "good", "bad")
+    assert ran.code == 1, "a table that differs weighs more than one that can't be judged"
+    assert ran.out.splitlines()[0].startswith("main.good equals its query at data snapshot ")
+    assert ran.out.splitlines()[1].endswith(": 1 missing, 1 extra")
+    assert ran.err.startswith("error[UNKNOWN_DYNAMIC_TABLE] there is no dynamic table main.nix → ")
+    ran = lakemill(orders, "verify", "good", "bad", "nix", *_JSON)
+    good, bad, nix = ran.json
+    assert (good["equal"], good["examples"], bad["missing"], bad["extra"]) == (True, [], 1, 1)
+    assert bad["examples"] == [
+        {"side": "missing", "row": {"id": 1, "amount": 1.5}}, {"side": "extra", "row": {"id": 1, "amount": 7.25}},
+    ]  # fmt: skip
+    assert (nix["equal"], nix["error_code"]) == (None, "UNKNOWN_DYNAMIC_TABLE")
+    assert list(good) == list(nix)
+    ran = lakemill(orders, "verify", "nix", "good")
+    assert (ran.code, len(ran.out.splitlines())) == (2, 1)
+    lakemill(orders, "verify", "good", "--at", before).failed(
+        "UNKNOWN_SNAPSHOT", 2, about="main.good had no content yet", remedy="leave --at out"
+    )
+    lakemill(orders, "verify", "good", "--at", 999).failed("UNKNOWN_SNAPSHOT", 2, remedy="lakemill snapshots")
+    ok(lakemill(orders, "sql", "CREATE TABLE other (x INTEGER); INSERT INTO other VALUES (1)", "--each"))
+    quiet = lakemill(orders, "snapshots", *_JSON).json[1]["snapshot"]
+    ok(lakemill(orders, "sql", f"CALL ducklake_expire_snapshots('lake', versions => [{quiet}])"))
+    gone = lakemill(orders, "verify", "good", "bad", "--at", quiet)
+    assert (gone.code, gone.out) == (3, ""), gone.err
+    assert gone.err.count("error[SNAPSHOT_GONE] main.") == 2
+    assert "read the table at" not in gone.err
+
+
 def test_the_door_for_python(orders: TestLake, spark: Any) -> None:
     with door.open(orders.settings) as lake:
         created = lake.create(declared("big", "SELECT * FROM orders WHERE amount > 30", ""))

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lakemill.core.graph import Warned
+    from lakemill.core.names import QualifiedName
     from lakemill.core.tending import Policy, Tended
+    from lakemill.errors import LakemillError
     from lakemill.runtime.dynamic import Created
     from lakemill.runtime.explain import Explained
     from lakemill.runtime.show import Described, Shown
@@ -168,6 +170,7 @@ def explained(one: Explained) -> dict[str, Any]:
 
 
 def verified(found: Verified) -> dict[str, Any]:
+    """With the first rows that differ; the same keys as ``unjudged``."""
     return {
         "table": str(found.name),
         "equal": found.equal,
@@ -177,7 +180,18 @@ def verified(found: Verified) -> dict[str, Any]:
         "rows": found.rows,
         "missing": found.missing,
         "extra": found.extra,
+        "examples": [{"side": side, "row": dict(zip(found.columns, row, strict=True))} for side, row in found.examples],
+        "error_code": None,
+        "error": None,
+        "remedy": None,
     }
+
+
+def unjudged(name: QualifiedName, error: LakemillError) -> dict[str, Any]:
+    """A table that could not be verified, and why."""
+    unknown = ("equal", "engine", "data_snapshot", "commit", "rows", "missing", "extra")
+    told = {"error_code": error.code, "error": error.message, "remedy": error.remedy or None}
+    return {"table": str(name), **dict.fromkeys(unknown), "examples": [], **told}
 
 
 def _source(source: SourceWindow) -> dict[str, Any]:
