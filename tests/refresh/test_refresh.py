@@ -660,6 +660,26 @@ def test_a_point_is_one_state_of_all(mill: Mill) -> None:
     }
 
 
+def test_a_point_of_tables_that_were_renamed(mill: Mill) -> None:
+    mill.tell("CREATE SCHEMA sales", "CREATE VIEW few AS FROM r WHERE id < 3")
+    mill.create("a", "SELECT id, k FROM r")
+    mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
+    mill.tell("DELETE FROM r WHERE k = 1")
+    mill.refresh("a")
+    run(mill, "ALTER DYNAMIC TABLE a RENAME TO sales.a2")
+    mill.tell("ALTER TABLE r RENAME TO r2", "CREATE TABLE r (id INTEGER)")
+    names = [parse_name(name) for name in ("r2", "sales.a2", "b")]
+    found = point.point(mill.lake, names, timedelta(minutes=5))
+    assert [str(table.then) for table in found.tables] == ["main.r", "main.a", "main.b"]
+    with duck.connect(mill.lake.settings, mill.lake.dsn, read_only=True) as session:
+        session.execute(found.sql)
+        counts = "SELECT (SELECT count(*) FROM r2), (SELECT count(*) FROM sales.a2), (SELECT sum(n) FROM b)"
+        assert session.execute(counts).fetchall() == [(40, 40, 40)]
+    with pytest.raises(UnknownTable, match="main.few is a view") as refused:
+        point.point(mill.lake, [*names, parse_name("few")], timedelta(minutes=5))
+    assert "tables that it reads" in refused.value.remedy
+
+
 def test_a_point_of_tables_that_ask_for_the_time(mill: Mill) -> None:
     """They are right together where one refresh computed them, for one time."""
     mill.create("a", "SELECT id, k FROM r WHERE now()::TIMESTAMP > TIMESTAMP '2020-01-01 00:00:00'")
