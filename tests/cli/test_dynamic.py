@@ -15,7 +15,7 @@ import lakemill as door
 from lakemill.cli import failure
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome, State, Trigger
-from lakemill.errors import BadStatement, HasDependents, StrictRefused
+from lakemill.errors import BadStatement, HasDependents, StrictRefused, UnknownTable
 from lakemill.lake import duck
 from lakemill.runtime.dynamic import Created
 from lakemill.runtime.explain import explain_chain
@@ -494,6 +494,20 @@ def test_a_failure_is_told_recorded_and_goes_down(lakemill: Lakemill, chain: Tes
     assert lakemill(chain, "history", "--limit", "0", "--format", "json").json == [newest, older]
     listed = lakemill(chain, "list", "--format", "json").json[0]
     assert (listed["last_outcome"], listed["last_error"][:13]) == ("FAILED", "UNKNOWN_TABLE")
+
+
+def test_history_outlives_its_table(lakemill: Lakemill, chain: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakemill.runtime.refresh.Refresh.planned", Mock(side_effect=UnknownTable("gone")))
+    assert lakemill(chain, "create", declared("Boom", "SELECT id FROM orders", "")).code == 2
+    (record,) = ok(lakemill(chain, "history", "boom", *_JSON)).json
+    assert (record["table"], record["trigger"], record["outcome"]) == ("main.Boom", "CREATION", "FAILED")
+    assert lakemill(chain, "refresh", "big").code == 2
+    before = lakemill(chain, "history", "big", *_JSON).json
+    ok(lakemill(chain, "drop", "big", "--cascade"))
+    assert ok(lakemill(chain, "history", "main.big", *_JSON)).json == before
+    ok(lakemill(chain, "create", declared("big", "SELECT id FROM orders")))
+    assert ok(lakemill(chain, "history", "big", *_JSON)).json == [], "another table, which was not refreshed yet"
+    lakemill(chain, "history", "nix").failed("UNKNOWN_DYNAMIC_TABLE", 2, about="main.nix", remedy="SHOW")
 
 
 def test_a_mistake_of_ours_is_told_after_all_were_tried(
