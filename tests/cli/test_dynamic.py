@@ -177,14 +177,14 @@ def test_validate_a_chain(lakemill: Lakemill, shared: TestLake, without_spark: N
         "syntax", "name", "sources", "types", "keys", "strategy", "dependencies", "properties", "warnings"
     )]  # fmt: skip
     assert "✓ sources       main.big (dynamic)" in second
-    assert "✓ types         cust INTEGER, n BIGINT" in second
+    assert "✓ types         cust INTEGER (Spark: INT), n BIGINT (Spark: BIGINT)" in second
     assert "✓ keys          cust" in second
     assert lakemill(shared, "list").out == "no dynamic tables\n"
 
 
 def test_validate_for_programs(lakemill: Lakemill, shared: TestLake, without_spark: None) -> None:
     text = declared("x", "SELECT o.cust, sum(c.amount) AS s FROM orders o JOIN cheap c USING (id) GROUP BY o.cust")
-    found = ok(lakemill(shared, "validate", text, "--format", "json")).json
+    (found,) = ok(lakemill(shared, "validate", text, "--format", "json")).json
     wanted = {
         "valid": True,
         "table_name": "main.x",
@@ -198,10 +198,34 @@ def test_validate_for_programs(lakemill: Lakemill, shared: TestLake, without_spa
         "errors": [],
     }
     assert {key: found[key] for key in wanted} == wanted
-    assert (found["properties"]["TARGET_LAG"], found["properties"]["PARTITION BY"]) == ("'1 minute'", None)
-    found = lakemill(shared, "validate", declared("x", "FROM orders", "PARTITION BY (cust, year(day))"), *_JSON).json
-    assert found["properties"]["PARTITION BY"] == "(cust, year(day))"
+    assert found["columns"][0] == {"name": "cust", "type": "INTEGER", "spark_type": "INT"}
+    assert found["properties"] == {
+        "target_lag": "1 minute", "refresh_mode": "AUTO", "strict": False, "cardinality_threshold": 0.3,
+        "initialize": "ON_SCHEDULE", "scheduler": "ENABLE", "priority": 0, "spark_profile": None, "dialect": "duckdb",
+        "comment": None, "partition_by": [],
+    }  # fmt: skip
+    text = declared("x", "FROM orders", "PARTITION BY (cust, year(day)) PRIORITY = 3")
+    (found,) = lakemill(shared, "validate", text, *_JSON).json
+    assert (found["properties"]["partition_by"], found["properties"]["priority"]) == (["cust", "year(day)"], 3)
     assert len(lakemill(shared, "validate", CHAIN, "--format", "json").json) == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "query", "keys"),
+    [
+        ("", "SELECT o.cust AS c, count(*) AS n FROM orders o GROUP BY o.cust", ["c"]),
+        ("(customer, month, n)", "SELECT cust, date_trunc('month', day), count(*) FROM orders GROUP BY ALL",
+         ["customer", "month"]),
+        ("(n, month)", "SELECT count(*), date_trunc('month', day) FROM orders GROUP BY 2", ["month"]),
+        ("", "SELECT count(*) AS n FROM orders GROUP BY cust", ["cust"]),
+        ("", "SELECT cust + 1 AS one, count(*) AS n FROM orders GROUP BY one", ["one"]),
+    ],
+)  # fmt: skip
+def test_validate_calls_keys_as_the_table_does(
+    lakemill: Lakemill, shared: TestLake, columns: str, query: str, keys: list[str]
+) -> None:
+    found = ok(lakemill(shared, "validate", declared(f"x {columns}", query), *_JSON)).json[0]
+    assert found["group_by_columns"] == keys
 
 
 @pytest.mark.parametrize(
@@ -217,7 +241,7 @@ def test_validate_points_at_the_place(
     lakemill: Lakemill, shared: TestLake, without_spark: None, query: str, place: str
 ) -> None:
     text = declared("x", query)
-    (error,) = lakemill(shared, "validate", text, "--format", "json").json["errors"]
+    (error,) = lakemill(shared, "validate", text, "--format", "json").json[0]["errors"]
     assert error["place"] == f"line 1, column {text.index(place) + 1}"
     assert error["remedy"]
 
@@ -249,7 +273,7 @@ def test_validate_says_which_check_failed(
 ) -> None:
     ran = lakemill(shared, "validate", text, "--format", "json")
     assert ran.code == 2
-    found = ran.json[-1] if isinstance(ran.json, list) else ran.json
+    found = ran.json[-1]
     assert [one["check"] for one in found["checks"] if one["verdict"] == "wrong"] == [check]
     assert (found["valid"], found["errors"][0]["code"], found["all_sources_exist"]) == (False, code, exists)
     assert lakemill(shared, "validate", text).out.count("✗") == 1
@@ -610,9 +634,12 @@ def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, s
     assert status(orders) == (True, True, 5, listed["bytes"])
     plan = lakemill(orders, "explain", "by_day", "--format", "json").json
     assert (plan["action"], plan["sources"][0]["delta_rows"], plan["sources"][0]["only_inserts"]) == ("MERGE", 1, True)
+    assert (listed["refresh_mode"], listed["strict"], listed["comment"]) == ("AUTO", False, None)
     (done,) = ok(lakemill(orders, "refresh", "by_day", "--format", "json")).json
     assert (done["action"], done["rows_inserted"], done["rows_deleted"]) == (plan["action"], 1, 1)
     assert done["b"] == plan["b"]
+    changed = done["rows_inserted"] + done["rows_deleted"]
+    assert done["dedup_ratio"] == (1 - changed / done["rows_recomputed"] if done["rows_recomputed"] else None)
     assert ok(lakemill(orders, "sql", "ALTER DYNAMIC TABLE by_day REFRESH FULL")).out.startswith(
         "main.by_day: FULL, +0 −0 rows, "
     )

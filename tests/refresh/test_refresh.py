@@ -675,7 +675,7 @@ def test_a_point_of_tables_that_were_renamed(mill: Mill) -> None:
         session.execute(found.sql)
         counts = "SELECT (SELECT count(*) FROM r2), (SELECT count(*) FROM sales.a2), (SELECT sum(n) FROM b)"
         assert session.execute(counts).fetchall() == [(40, 40, 40)]
-    with pytest.raises(UnknownTable, match="main.few is a view") as refused:
+    with pytest.raises(UnknownTable, match=r"main\.few is a view") as refused:
         point.point(mill.lake, [*names, parse_name("few")], timedelta(minutes=5))
     assert "tables that it reads" in refused.value.remedy
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakemill.core.definition import Definition
     from lakemill.core.graph import Warned
     from lakemill.core.names import QualifiedName
     from lakemill.core.tending import Policy, Tended
@@ -47,6 +48,7 @@ def refreshed(record: RefreshRecord) -> dict[str, Any]:
         "rows_inserted": record.rows_inserted,
         "rows_deleted": record.rows_deleted,
         "rows_recomputed": record.rows_recomputed,
+        "dedup_ratio": record.dedup_ratio,
         "records_read": record.records_read,
         "bytes_read": record.bytes_read,
         "bytes_written": record.bytes_written,
@@ -93,7 +95,7 @@ def standing(shown: Shown) -> dict[str, Any]:
         "data_time": frontier and frontier.b_time,
         "point": shown.point,
         "lag": _seconds(shown.lag),
-        "target_lag": str(table.definition.target_lag),
+        **properties(table.definition),
         "effective_lag": _seconds(shown.effective_lag),
         "next_due": shown.due,
         "last_action": last and last.action and last.action.value,
@@ -103,6 +105,23 @@ def standing(shown: Shown) -> dict[str, Any]:
         "last_error": last and last.error_text and f"{last.error_code}: {last.error_text}",
         "rows": shown.rows,
         "bytes": shown.bytes,
+    }
+
+
+def properties(definition: Definition) -> dict[str, Any]:
+    """What was declared, beside the query: every property, those at their defaults too."""
+    return {
+        "target_lag": str(definition.target_lag),
+        "refresh_mode": definition.refresh_mode.value,
+        "strict": definition.strict,
+        "cardinality_threshold": definition.cardinality_threshold,
+        "initialize": definition.initialize.value,
+        "scheduler": "ENABLE" if definition.scheduler else "DISABLE",
+        "priority": definition.priority,
+        "spark_profile": definition.spark_profile,
+        "dialect": definition.dialect.value,
+        "comment": definition.comment,
+        "partition_by": list(definition.partition_by),
     }
 
 
