@@ -361,7 +361,7 @@ class StrictRefused(HistoryError):
 
 class SnapshotGone(HistoryError):
     code = "SNAPSHOT_GONE"
-    default_remedy = "the snapshot was expired; read the table at one that `lakemill snapshots` lists"
+    default_remedy = "read the table at a snapshot that `lakemill snapshots` lists"
 
 
 class TableReplaced(HistoryError):

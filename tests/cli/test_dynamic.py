@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -14,7 +15,7 @@ import lakemill as door
 from lakemill.cli import failure
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome, State, Trigger
-from lakemill.errors import BadStatement, HasDependents, StrictRefused
+from lakemill.errors import BadStatement, HasDependents, StrictRefused, UnknownTable
 from lakemill.lake import duck
 from lakemill.runtime.dynamic import Created
 from lakemill.runtime.explain import explain_chain
@@ -176,14 +177,14 @@ def test_validate_a_chain(lakemill: Lakemill, shared: TestLake, without_spark: N
         "syntax", "name", "sources", "types", "keys", "strategy", "dependencies", "properties", "warnings"
     )]  # fmt: skip
     assert "✓ sources       main.big (dynamic)" in second
-    assert "✓ types         cust INTEGER, n BIGINT" in second
+    assert "✓ types         cust INTEGER (Spark: INT), n BIGINT (Spark: BIGINT)" in second
     assert "✓ keys          cust" in second
     assert lakemill(shared, "list").out == "no dynamic tables\n"
 
 
 def test_validate_for_programs(lakemill: Lakemill, shared: TestLake, without_spark: None) -> None:
     text = declared("x", "SELECT o.cust, sum(c.amount) AS s FROM orders o JOIN cheap c USING (id) GROUP BY o.cust")
-    found = ok(lakemill(shared, "validate", text, "--format", "json")).json
+    (found,) = ok(lakemill(shared, "validate", text, "--format", "json")).json
     wanted = {
         "valid": True,
         "table_name": "main.x",
@@ -197,10 +198,34 @@ def test_validate_for_programs(lakemill: Lakemill, shared: TestLake, without_spa
         "errors": [],
     }
     assert {key: found[key] for key in wanted} == wanted
-    assert (found["properties"]["TARGET_LAG"], found["properties"]["PARTITION BY"]) == ("'1 minute'", None)
-    found = lakemill(shared, "validate", declared("x", "FROM orders", "PARTITION BY (cust, year(day))"), *_JSON).json
-    assert found["properties"]["PARTITION BY"] == "(cust, year(day))"
+    assert found["columns"][0] == {"name": "cust", "type": "INTEGER", "spark_type": "INT"}
+    assert found["properties"] == {
+        "target_lag": "1 minute", "refresh_mode": "AUTO", "strict": False, "cardinality_threshold": 0.3,
+        "initialize": "ON_SCHEDULE", "scheduler": "ENABLE", "priority": 0, "spark_profile": None, "dialect": "duckdb",
+        "comment": None, "partition_by": [],
+    }  # fmt: skip
+    text = declared("x", "FROM orders", "PARTITION BY (cust, year(day)) PRIORITY = 3")
+    (found,) = lakemill(shared, "validate", text, *_JSON).json
+    assert (found["properties"]["partition_by"], found["properties"]["priority"]) == (["cust", "year(day)"], 3)
     assert len(lakemill(shared, "validate", CHAIN, "--format", "json").json) == 2
+
+
+@pytest.mark.parametrize(
+    ("columns", "query", "keys"),
+    [
+        ("", "SELECT o.cust AS c, count(*) AS n FROM orders o GROUP BY o.cust", ["c"]),
+        ("(customer, month, n)", "SELECT cust, date_trunc('month', day), count(*) FROM orders GROUP BY ALL",
+         ["customer", "month"]),
+        ("(n, month)", "SELECT count(*), date_trunc('month', day) FROM orders GROUP BY 2", ["month"]),
+        ("", "SELECT count(*) AS n FROM orders GROUP BY cust", ["cust"]),
+        ("", "SELECT cust + 1 AS one, count(*) AS n FROM orders GROUP BY one", ["one"]),
+    ],
+)  # fmt: skip
+def test_validate_calls_keys_as_the_table_does(
+    lakemill: Lakemill, shared: TestLake, columns: str, query: str, keys: list[str]
+) -> None:
+    found = ok(lakemill(shared, "validate", declared(f"x {columns}", query), *_JSON)).json[0]
+    assert found["group_by_columns"] == keys
 
 
 @pytest.mark.parametrize(
@@ -216,7 +241,7 @@ def test_validate_points_at_the_place(
     lakemill: Lakemill, shared: TestLake, without_spark: None, query: str, place: str
 ) -> None:
     text = declared("x", query)
-    (error,) = lakemill(shared, "validate", text, "--format", "json").json["errors"]
+    (error,) = lakemill(shared, "validate", text, "--format", "json").json[0]["errors"]
     assert error["place"] == f"line 1, column {text.index(place) + 1}"
     assert error["remedy"]
 
@@ -248,7 +273,7 @@ def test_validate_says_which_check_failed(
 ) -> None:
     ran = lakemill(shared, "validate", text, "--format", "json")
     assert ran.code == 2
-    found = ran.json[-1] if isinstance(ran.json, list) else ran.json
+    found = ran.json[-1]
     assert [one["check"] for one in found["checks"] if one["verdict"] == "wrong"] == [check]
     assert (found["valid"], found["errors"][0]["code"], found["all_sources_exist"]) == (False, code, exists)
     assert lakemill(shared, "validate", text).out.count("✗") == 1
@@ -495,6 +520,35 @@ def test_a_failure_is_told_recorded_and_goes_down(lakemill: Lakemill, chain: Tes
     assert (listed["last_outcome"], listed["last_error"][:13]) == ("FAILED", "UNKNOWN_TABLE")
 
 
+def test_history_outlives_its_table(lakemill: Lakemill, chain: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakemill.runtime.refresh.Refresh.planned", Mock(side_effect=UnknownTable("gone")))
+    assert lakemill(chain, "create", declared("Boom", "SELECT id FROM orders", "")).code == 2
+    (record,) = ok(lakemill(chain, "history", "boom", *_JSON)).json
+    assert (record["table"], record["trigger"], record["outcome"]) == ("main.Boom", "CREATION", "FAILED")
+    assert lakemill(chain, "refresh", "big").code == 2
+    before = lakemill(chain, "history", "big", *_JSON).json
+    ok(lakemill(chain, "drop", "big", "--cascade"))
+    assert ok(lakemill(chain, "history", "main.big", *_JSON)).json == before
+    ok(lakemill(chain, "create", declared("big", "SELECT id FROM orders")))
+    assert ok(lakemill(chain, "history", "big", *_JSON)).json == [], "another table, which was not refreshed yet"
+    lakemill(chain, "history", "nix").failed("UNKNOWN_DYNAMIC_TABLE", 2, about="main.nix", remedy="SHOW")
+
+
+def test_a_mistake_of_ours_is_told_after_all_were_tried(
+    lakemill: Lakemill, chain: TestLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ok(lakemill(chain, "create", declared("alone", "SELECT id FROM orders")))
+    monkeypatch.setattr("lakemill.runtime.refresh.Refresh.planned", Mock(side_effect=RuntimeError("two\nlines")))
+    ran = lakemill(chain, "refresh", "--all")
+    assert (ran.code, len(ran.err.splitlines())) == (70, 1)
+    assert "error[INTERNAL_ERROR] main.alone: RuntimeError: two → " in ran.err
+    assert [line.split(",")[0] for line in ran.out.splitlines()] == [
+        "main.alone: FAILED", "main.big: FAILED", "main.by_cust: UPSTREAM_FAILED",
+    ]  # fmt: skip
+    monkeypatch.setenv("LAKEMILL_DEBUG", "1")
+    assert "Traceback" in lakemill(chain, "refresh", "--all").err
+
+
 def test_a_recorded_error_has_the_exit_code_of_its_class() -> None:
     error = failure.recorded("STRICT_REFUSED", "a view changed, and it is STRICT → REFRESH … FULL loads it", "main.x")
     assert isinstance(error, StrictRefused)
@@ -580,9 +634,12 @@ def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, s
     assert status(orders) == (True, True, 5, listed["bytes"])
     plan = lakemill(orders, "explain", "by_day", "--format", "json").json
     assert (plan["action"], plan["sources"][0]["delta_rows"], plan["sources"][0]["only_inserts"]) == ("MERGE", 1, True)
+    assert (listed["refresh_mode"], listed["strict"], listed["comment"]) == ("AUTO", False, None)
     (done,) = ok(lakemill(orders, "refresh", "by_day", "--format", "json")).json
     assert (done["action"], done["rows_inserted"], done["rows_deleted"]) == (plan["action"], 1, 1)
     assert done["b"] == plan["b"]
+    changed = done["rows_inserted"] + done["rows_deleted"]
+    assert done["dedup_ratio"] == (1 - changed / done["rows_recomputed"] if done["rows_recomputed"] else None)
     assert ok(lakemill(orders, "sql", "ALTER DYNAMIC TABLE by_day REFRESH FULL")).out.startswith(
         "main.by_day: FULL, +0 −0 rows, "
     )
@@ -622,6 +679,39 @@ def test_a_table_is_loaded_and_refreshed(lakemill: Lakemill, orders: TestLake, s
     before = lakemill(orders, "describe", "by_day", "--format", "json").json["definition_version"]
     assert lakemill(orders, "explain", "by_day").code != 0, "its column has another type by now"
     assert lakemill(orders, "describe", "by_day", "--format", "json").json["definition_version"] == before
+
+
+def test_each_table_is_judged_by_itself(lakemill: Lakemill, orders: TestLake, spark: Any) -> None:
+    ok(lakemill(orders, "create", declared("good", "SELECT id FROM orders WHERE id < 3", "")))
+    ok(lakemill(orders, "create", declared("bad", "SELECT id, amount FROM orders WHERE id < 2", "")))
+    before = lakemill(orders, "snapshots", *_JSON).json[-1]["snapshot"]
+    ok(lakemill(orders, "sql", "UPDATE bad SET amount = 7.25 WHERE id = 1"))
+    ran = lakemill(orders, "verify", "nix", "good", "bad")
+    assert ran.code == 1, "a table that differs weighs more than one that can't be judged"
+    assert ran.out.splitlines()[0].startswith("main.good equals its query at data snapshot ")
+    assert ran.out.splitlines()[1].endswith(": 1 missing, 1 extra")
+    assert ran.err.startswith("error[UNKNOWN_DYNAMIC_TABLE] there is no dynamic table main.nix → ")
+    ran = lakemill(orders, "verify", "good", "bad", "nix", *_JSON)
+    good, bad, nix = ran.json
+    assert (good["equal"], good["examples"], bad["missing"], bad["extra"]) == (True, [], 1, 1)
+    assert bad["examples"] == [
+        {"side": "missing", "row": {"id": 1, "amount": 1.5}}, {"side": "extra", "row": {"id": 1, "amount": 7.25}},
+    ]  # fmt: skip
+    assert (nix["equal"], nix["error_code"]) == (None, "UNKNOWN_DYNAMIC_TABLE")
+    assert list(good) == list(nix)
+    ran = lakemill(orders, "verify", "nix", "good")
+    assert (ran.code, len(ran.out.splitlines())) == (2, 1)
+    lakemill(orders, "verify", "good", "--at", before).failed(
+        "UNKNOWN_SNAPSHOT", 2, about="main.good had no content yet", remedy="leave --at out"
+    )
+    lakemill(orders, "verify", "good", "--at", 999).failed("UNKNOWN_SNAPSHOT", 2, remedy="lakemill snapshots")
+    ok(lakemill(orders, "sql", "CREATE TABLE other (x INTEGER); INSERT INTO other VALUES (1)", "--each"))
+    quiet = lakemill(orders, "snapshots", *_JSON).json[1]["snapshot"]
+    ok(lakemill(orders, "sql", f"CALL ducklake_expire_snapshots('lake', versions => [{quiet}])"))
+    gone = lakemill(orders, "verify", "good", "bad", "--at", quiet)
+    assert (gone.code, gone.out) == (3, ""), gone.err
+    assert gone.err.count("error[SNAPSHOT_GONE] main.") == 2
+    assert "read the table at" not in gone.err
 
 
 def test_the_door_for_python(orders: TestLake, spark: Any) -> None:

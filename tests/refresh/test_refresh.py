@@ -628,6 +628,30 @@ def test_a_failure_stops_only_what_reads_it(mill: Mill) -> None:
     assert found == {"good": Outcome.SUCCEEDED, "bad": Outcome.FAILED, "worse": Outcome.UPSTREAM_FAILED}
 
 
+def test_a_mistake_of_ours_stops_no_other_table(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, query in (("odd", "SELECT k FROM r"), ("reads", "SELECT k FROM odd"), ("good", "SELECT id FROM r")):
+        mill.create(name, query)
+    mill.tell("INSERT INTO r VALUES (1000, 1, 1, 'x')")
+    carry = refresh.carry_out
+
+    def broken(work: refresh.Refresh, *arguments: Any) -> RefreshRecord:
+        if work.table.name.name == "odd":
+            raise RuntimeError("a state nobody foresaw")
+        return carry(work, *arguments)
+
+    monkeypatch.setattr(refresh, "carry_out", broken)
+    records = refresh.refresh(mill.lake, [parse_name(name) for name in ("odd", "reads", "good")])
+    found = {record.name.name: record for record in records}
+    assert {name: record.outcome for name, record in found.items()} == {
+        "odd": Outcome.FAILED, "reads": Outcome.UPSTREAM_FAILED, "good": Outcome.SUCCEEDED,
+    }  # fmt: skip
+    assert (found["odd"].error_code, type(found["odd"].cause)) == ("INTERNAL_ERROR", RuntimeError)
+    mill.judge("good")
+    monkeypatch.setattr(refresh, "carry_out", Mock(side_effect=RuntimeError("interrupted")))  # as DuckDB tells Ctrl-C
+    with pytest.raises(RuntimeError, match="interrupted"):
+        mill.refresh("odd")
+
+
 def test_rows_that_come_meanwhile_are_next(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
     mill.create("copy", "SELECT id, k FROM r")
     mill.tell("INSERT INTO r VALUES (1000, 1, 1, 'x')")
@@ -697,6 +721,26 @@ def test_a_point_is_one_state_of_all(mill: Mill) -> None:
     assert {pin.snapshot_id for pin in pins.needed_snapshots(mill.lake.conn).pins} == {
         table.snapshot for table in found.tables
     }
+
+
+def test_a_point_of_tables_that_were_renamed(mill: Mill) -> None:
+    mill.tell("CREATE SCHEMA sales", "CREATE VIEW few AS FROM r WHERE id < 3")
+    mill.create("a", "SELECT id, k FROM r")
+    mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
+    mill.tell("DELETE FROM r WHERE k = 1")
+    mill.refresh("a")
+    run(mill, "ALTER DYNAMIC TABLE a RENAME TO sales.a2")
+    mill.tell("ALTER TABLE r RENAME TO r2", "CREATE TABLE r (id INTEGER)")
+    names = [parse_name(name) for name in ("r2", "sales.a2", "b")]
+    found = point.point(mill.lake, names, timedelta(minutes=5))
+    assert [str(table.then) for table in found.tables] == ["main.r", "main.a", "main.b"]
+    with duck.connect(mill.lake.settings, mill.lake.dsn, read_only=True) as session:
+        session.execute(found.sql)
+        counts = "SELECT (SELECT count(*) FROM r2), (SELECT count(*) FROM sales.a2), (SELECT sum(n) FROM b)"
+        assert session.execute(counts).fetchall() == [(40, 40, 40)]
+    with pytest.raises(UnknownTable, match=r"main\.few is a view") as refused:
+        point.point(mill.lake, [*names, parse_name("few")], timedelta(minutes=5))
+    assert "tables that it reads" in refused.value.remedy
 
 
 def test_a_point_of_tables_that_ask_for_the_time(mill: Mill) -> None:

@@ -342,7 +342,7 @@ def _require_done(caller: Caller, done: Sequence[RefreshRecord]) -> None:
                 raise UpstreamFailed("a table that it reads, and that you don't see, could not be refreshed")
             kind = RefreshFailed if record.error_code is None else of_code(record.error_code)
             message, _, remedy = (record.error_text or "it failed").partition(" → ")
-            raise kind(message, remedy=remedy or None, place=str(record.name))
+            raise kind(message, remedy=remedy or None, place=str(record.name)) from record.cause
 
 
 def _refreshes(caller: Caller, records: Sequence[RefreshRecord]) -> list[models.RefreshModel]:

@@ -43,6 +43,7 @@ class RefreshModel(BaseModel):
     rows_inserted: int | None
     rows_deleted: int | None
     rows_recomputed: int | None
+    dedup_ratio: float | None = Field(description="1 − changed rows / recomputed rows.")
     records_read: int | None
     bytes_read: int | None
     bytes_written: int | None
@@ -65,6 +66,16 @@ class Standing(BaseModel):
     point: int | None = Field(description="The newest data snapshot that all tables of its part of the graph hold.")
     lag: float | None
     target_lag: str = Field(examples=["5 minutes"])
+    refresh_mode: str = Field(description="As it was declared; `mode` is what came of it.", examples=["AUTO"])
+    strict: bool
+    cardinality_threshold: float
+    initialize: str = Field(examples=["ON_CREATE"])
+    scheduler: str = Field(examples=["ENABLE"])
+    priority: int
+    spark_profile: str | None
+    dialect: str = Field(examples=["duckdb"])
+    comment: str | None
+    partition_by: list[str]
     effective_lag: float | None
     next_due: AwareDatetime | None
     last_action: str | None

@@ -31,17 +31,6 @@ def explain(error: Exception) -> LakemillError:
     return meaning(error)
 
 
-def is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind it: DuckDB, and what wraps it, tell it as an error of their own."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "InterruptException":
-            return True
-        if isinstance(error, RuntimeError) and "interrupted" in str(error).lower():
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
 def _usage(error: Exception) -> LakemillError:
     """Typer's own: wrong words on the command line."""
     context = getattr(error, "ctx", None)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def command(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="Only this dynamic table; all of them by default.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Only this dynamic table, dropped ones too; all by default.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="How many; 0 for all.")] = 10,
     format_: FormatOption = None,
 ) -> None:

@@ -59,6 +59,7 @@ from lakemill.cli import (
 from lakemill.cli.options import Given, taught
 from lakemill.cli.output import Format
 from lakemill.errors import BadArgument, LakemillError
+from lakemill.runtime.meaning import is_interrupt
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -158,7 +159,7 @@ def run(arguments: Sequence[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group by itself; its text is the help
             typer.echo(str(error.format_message()))  # type: ignore[attr-defined]
             return BadArgument.exit_code
-        if not failure.is_interrupt(error):
+        if not is_interrupt(error):
             return _fail(failure.explain(error), debug, error)
         code = INTERRUPTED
     if code == INTERRUPTED:

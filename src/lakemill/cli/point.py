@@ -29,7 +29,8 @@ def command(
     """Find the newest data snapshot at which all these tables are right, and keep it readable.
 
     Dynamic tables are refreshed at different times; at a point they all tell of the same state of their sources. Base
-    tables may be named too. Without names: the newest point of each part of the graph, which is always kept readable.
+    tables may be named too, views not: they keep no rows. A table that was renamed since has another name at its
+    snapshot, which is told. Without names: the newest point of each part of the graph, which is always kept readable.
 
         lakemill point
         lakemill point orders by_day by_customer
@@ -52,6 +53,9 @@ def command(
     rows: list[list[Any]] = [
         [str(table.name), "dynamic" if table.dynamic else "base", table.snapshot] for table in found.tables
     ]
+    if output.format is not Format.TABLE or any(table.then != table.name for table in found.tables):
+        columns.append("name there" if output.format is Format.TABLE else "name_there")
+        rows = [[*row, str(table.then)] for row, table in zip(rows, found.tables, strict=True)]
     if output.format is Format.TABLE:
         output.text(
             f"data snapshot {found.b} of {found.time:%Y-%m-%d %H:%M:%S}, kept until {found.pinned_until:%H:%M:%S}"

@@ -69,4 +69,4 @@ def refresh(lake: Lake, names: Sequence[QualifiedName], output: Output, *, full:
         output.facts([refreshed(record) for record in done])
     if failed:
         first = failed[0]
-        raise failure.recorded(first.error_code, first.error_text or "it failed", str(first.name))
+        raise failure.recorded(first.error_code, first.error_text or "it failed", str(first.name)) from first.cause

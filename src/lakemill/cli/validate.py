@@ -23,7 +23,7 @@ def command(
 
     A line a check: syntax, whether the name is free and the sources exist, the columns as both engines see them, keys,
     how it would be refreshed and why, properties, warnings. The exit code is 2 when something is wrong. A statement may
-    read what an earlier one of the same file declares.
+    read what an earlier one of the same file declares. JSON is a list, with an object a statement.
 
         lakemill validate -f reports.sql
         lakemill validate -f reports.sql --format json
@@ -50,21 +50,14 @@ def _tell(found: tuple[Validation, ...], output: Output) -> None:
                 remedy = f" → {check.remedy}" if check.remedy else ""
                 said = check.found or check.verdict.value
                 typer.echo(f"{typer.style(mark, fg=colour)} {check.name:<13} {said}{remedy}")
-    elif output.format is Format.JSON and len(found) == 1:
-        output.record(_facts(found[0]))
     else:
         output.facts([_facts(one) for one in found])
 
 
 def _facts(one: Validation) -> dict[str, Any]:
-    from lakemill.core.properties import PROPERTIES
+    from lakemill.runtime.facts import properties
 
     definition, analysis = one.definition, one.analysis
-    known = {key: known for key, known in PROPERTIES.items() if known.field}
-    values = {key: getattr(definition, known[key].field) for key in known} if definition else {}
-    properties = {key: None if value is None else known[key].show(value) for key, value in values.items()}
-    if definition:
-        properties["PARTITION BY"] = f"({', '.join(definition.partition_by)})" if definition.partition_by else None
     errors = []
     if one.error is not None:
         errors.append(
@@ -84,9 +77,9 @@ def _facts(one: Validation) -> dict[str, Any]:
         "refresh_strategy": analysis and analysis.mode.mode.value,
         "refresh_strategy_reason": analysis and analysis.resolved.mode_reason,
         "group_by_columns": list(one.keys),
-        "columns": [{"name": c.name, "type": c.type} for c in analysis.resolved.columns] if analysis else [],
+        "columns": [{"name": name, "type": duck, "spark_type": spark} for name, duck, spark in one.columns],
         "dependencies": [str(name) for name in one.suppliers],
-        "properties": properties,
+        "properties": properties(definition) if definition else {},
         "warnings": [{"message": warned.message, "remedy": warned.remedy} for warned in one.warned],
         "errors": errors,
         "checks": [

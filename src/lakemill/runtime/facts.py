@@ -11,8 +11,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lakemill.core.definition import Definition
     from lakemill.core.graph import Warned
+    from lakemill.core.names import QualifiedName
     from lakemill.core.tending import Policy, Tended
+    from lakemill.errors import LakemillError
     from lakemill.runtime.dynamic import Created
     from lakemill.runtime.explain import Explained
     from lakemill.runtime.show import Described, Shown
@@ -45,6 +48,7 @@ def refreshed(record: RefreshRecord) -> dict[str, Any]:
         "rows_inserted": record.rows_inserted,
         "rows_deleted": record.rows_deleted,
         "rows_recomputed": record.rows_recomputed,
+        "dedup_ratio": record.dedup_ratio,
         "records_read": record.records_read,
         "bytes_read": record.bytes_read,
         "bytes_written": record.bytes_written,
@@ -91,7 +95,7 @@ def standing(shown: Shown) -> dict[str, Any]:
         "data_time": frontier and frontier.b_time,
         "point": shown.point,
         "lag": _seconds(shown.lag),
-        "target_lag": str(table.definition.target_lag),
+        **properties(table.definition),
         "effective_lag": _seconds(shown.effective_lag),
         "next_due": shown.due,
         "last_action": last and last.action and last.action.value,
@@ -101,6 +105,23 @@ def standing(shown: Shown) -> dict[str, Any]:
         "last_error": last and last.error_text and f"{last.error_code}: {last.error_text}",
         "rows": shown.rows,
         "bytes": shown.bytes,
+    }
+
+
+def properties(definition: Definition) -> dict[str, Any]:
+    """What was declared, beside the query: every property, those at their defaults too."""
+    return {
+        "target_lag": str(definition.target_lag),
+        "refresh_mode": definition.refresh_mode.value,
+        "strict": definition.strict,
+        "cardinality_threshold": definition.cardinality_threshold,
+        "initialize": definition.initialize.value,
+        "scheduler": "ENABLE" if definition.scheduler else "DISABLE",
+        "priority": definition.priority,
+        "spark_profile": definition.spark_profile,
+        "dialect": definition.dialect.value,
+        "comment": definition.comment,
+        "partition_by": list(definition.partition_by),
     }
 
 
@@ -168,6 +189,7 @@ def explained(one: Explained) -> dict[str, Any]:
 
 
 def verified(found: Verified) -> dict[str, Any]:
+    """With the first rows that differ; the same keys as ``unjudged``."""
     return {
         "table": str(found.name),
         "equal": found.equal,
@@ -177,7 +199,18 @@ def verified(found: Verified) -> dict[str, Any]:
         "rows": found.rows,
         "missing": found.missing,
         "extra": found.extra,
+        "examples": [{"side": side, "row": dict(zip(found.columns, row, strict=True))} for side, row in found.examples],
+        "error_code": None,
+        "error": None,
+        "remedy": None,
     }
+
+
+def unjudged(name: QualifiedName, error: LakemillError) -> dict[str, Any]:
+    """A table that could not be verified, and why."""
+    unknown = ("equal", "engine", "data_snapshot", "commit", "rows", "missing", "extra")
+    told = {"error_code": error.code, "error": error.message, "remedy": error.remedy or None}
+    return {"table": str(name), **dict.fromkeys(unknown), "examples": [], **told}
 
 
 def _source(source: SourceWindow) -> dict[str, Any]:

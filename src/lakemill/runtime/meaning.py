@@ -44,6 +44,17 @@ def meaning(error: Exception) -> LakemillError:
     return InternalError(f"{type(error).__name__}: {_told(error)}")
 
 
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind it: DuckDB, and what wraps it, tell it as an error of their own."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "InterruptException":
+            return True
+        if isinstance(error, RuntimeError) and "interrupted" in str(error).lower():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _postgres(error: Exception) -> LakemillError:
     from lakemill.store.db import reason
 

@@ -252,11 +252,20 @@ class Lake:
         return show(self, like)
 
     def history(self, name: str | None = None, *, limit: int = 10) -> tuple[RefreshRecord, ...]:
-        """The newest refreshes of a dynamic table, or of all; a limit of 0 is none."""
+        """The newest refreshes of a dynamic table, or of all; a limit of 0 is none.
+
+        Of a name that no table has any more, all that had it: history outlives DROP, and a first load that failed.
+        """
         from lakemill.store import definitions, history
 
-        wanted = None if name is None else definitions.get(self.conn, parse_name(name)).id
-        return history.history(self.conn, wanted, limit or None)
+        if name is None:
+            return history.history(self.conn, most=limit or None)
+        wanted = parse_name(name)
+        table = definitions.find(self.conn, wanted)
+        known = [table.id] if table is not None else history.called(self.conn, wanted)
+        if not known:
+            definitions.get(self.conn, wanted)  # says that there is none
+        return history.history(self.conn, known, limit or None)
 
 
 def _refuse_ours(statement: str) -> None:

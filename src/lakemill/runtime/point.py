@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from lakemill.core.names import MAIN, QualifiedName, quote
 from lakemill.core.point import Agreed, agree
-from lakemill.errors import NoCommonPoint
+from lakemill.errors import NoCommonPoint, UnknownTable
 from lakemill.lake.duck import LAKE
 from lakemill.runtime.claiming import holder
 from lakemill.runtime.standings import Looks, raise_idle
@@ -31,11 +31,13 @@ class Placed:
     dynamic: bool
     snapshot: int
     """Of the lake: where the table is to be read."""
+    then: QualifiedName
+    """What it is called there; tables are renamed, and their past keeps the old name."""
 
     @property
     def view(self) -> str:
         """The statement with which a stock DuckDB session reads the table there, under its own name."""
-        there = f"FROM {LAKE}.{self.name} AT (VERSION => {self.snapshot})"
+        there = f"FROM {LAKE}.{self.then} AT (VERSION => {self.snapshot})"
         return f"CREATE OR REPLACE VIEW memory.{self.name} AS {there};"
 
 
@@ -80,17 +82,34 @@ def point(lake: Lake, names: Sequence[QualifiedName], ttl: timedelta, by: str | 
     b, t = agreed.b, agreed.t
     placed = []
     for name, table in found:
-        commit = b
+        commit, table_id = b, None
         if table is not None:
             version = versions.version_at(lake.conn, table.id, b, t)
             if version is None:
                 raise NoCommonPoint(f"{table.name} moved on meanwhile", remedy="try again")
-            commit = version.commit
-        require_trusted_past(lake, name, commit)
-        placed.append(Placed(name, table is not None, commit))
+            commit, table_id = version.commit, version.table_id
+        then = _named_at(lake, name, table_id, commit)
+        require_trusted_past(lake, then, commit)
+        placed.append(Placed(name, table is not None, commit, then))
     schema = lake.settings.lake.catalog_schema
     pinned = [
         pins.pin(lake.conn, snapshot, by or holder(), "point", ttl, catalog_schema=schema)
         for snapshot in sorted({place.snapshot for place in placed})
     ]
     return Point(b, lake.snapshot(b).time, tuple(placed), pinned[0].expires_at if pinned else None)
+
+
+def _named_at(lake: Lake, name: QualifiedName, table_id: int | None, commit: int) -> QualifiedName:
+    """What the table that has this name today is called at a commit; where it was not there, what had the name."""
+    with lake.catalog() as catalog:
+        head = catalog.head().id
+        if table_id is None:
+            table_id = catalog.table_id(name.schema, name.name, head)
+        if table_id is None and catalog.view(name.schema, name.name, head) is not None:
+            raise UnknownTable(
+                f"{name} is a view, which keeps no rows of its own",
+                remedy="name the tables that it reads, and read the view's query over them",
+            )
+        found = None if table_id is None else catalog.table_by_id(table_id, commit)
+        found = found or catalog.table(name.schema, name.name, commit)
+    return QualifiedName(found.schema, found.name)

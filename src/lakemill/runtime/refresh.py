@@ -32,6 +32,7 @@ from lakemill.runtime import recording
 from lakemill.runtime.apply import Lost
 from lakemill.runtime.carry import carry_out
 from lakemill.runtime.claiming import claimed, holder
+from lakemill.runtime.meaning import is_interrupt, meaning
 from lakemill.runtime.planning import Planning
 from lakemill.runtime.reporting import reported
 from lakemill.runtime.window import Window, gone, unchanged
@@ -185,7 +186,7 @@ class Refresh(Planning):
     lost: Callable[[], LakemillError | None] = lambda: None
     """Why somebody stopped it; None: nobody did."""
     queued: bool = False
-    """A worker does it: whatever goes wrong is recorded, and not raised."""
+    """A worker does it, so that nobody but the log hears of our own mistakes."""
     record: RefreshRecord = field(init=False)
     stopped: LakemillError | None = field(default=None, init=False)
     """Why it was stopped from beside it: it took more than it may (``runtime/limits``)."""
@@ -241,11 +242,14 @@ class Refresh(Planning):
             told = self.why_stopped() or db.unavailable(error)
             self.record = recording.failed(self.lake, self._so_far(), told)
         except Exception as error:  # a mistake of ours: recorded, and told as what it is
-            told = self.why_stopped() or InternalError(f"{type(error).__name__}: {error}")
-            self.record = recording.failed(self.lake, self._so_far(), told)
-            if not self.queued:
+            meant = InternalError(f"{type(error).__name__}: {error}") if self.queued else meaning(error)
+            self.record = recording.failed(self.lake, self._so_far(), self.why_stopped() or meant)
+            self.record = replace(self.record, cause=error)
+            # nothing is to go on after Ctrl-C; and CREATE takes back what it declared
+            if is_interrupt(error) or self.trigger is Trigger.CREATION:
                 raise
-            log_failed("refresh", error, table=str(self.table.name))
+            if self.queued:
+                log_failed("refresh", error, table=str(self.table.name))
         return self.record
 
     def hold(self) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 import sqlglot
 from sqlglot import exp
 
+from lakemill.core import ducktypes
 from lakemill.core.ddl import parse_script
 from lakemill.core.definition import Definition, Dialect, RefreshMode
 from lakemill.core.graph import Warned
@@ -80,6 +81,11 @@ class Validation:
         """The dynamic tables that it reads."""
         sources = self.analysis.sources if self.analysis else ()
         return tuple(source.name for source in sources if source.kind is SourceKind.DYNAMIC)
+
+    @property
+    def columns(self) -> tuple[tuple[str, str, str], ...]:
+        """Its name, and its type in DuckDB and in Spark, of each column."""
+        return _columns(self.analysis) if self.analysis else ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -160,7 +166,7 @@ def _passed(found: Analysis, told: dict[str, str]) -> Iterator[Check]:
     dynamic = [str(source.name) for source in found.sources if source.kind is SourceKind.DYNAMIC]
     told |= {
         "sources": ", ".join(_source(source.kind, source.name) for source in found.sources) or "it reads no table",
-        "types": ", ".join(f"{column.name} {column.type}" for column in found.resolved.columns),
+        "types": ", ".join(f"{name} {duck} (Spark: {spark})" for name, duck, spark in _columns(found)),
         "keys": ", ".join(keys) if keys else "no GROUP BY",
         "strategy": f"{found.mode.mode.value}: {reason.text}",
         "dependencies": ", ".join(dynamic) or "it reads no dynamic table",
@@ -199,12 +205,27 @@ def _properties(definition: Definition) -> Iterable[str]:
     return [*lines, f"PARTITION BY ({', '.join(definition.partition_by)})"] if definition.partition_by else lines
 
 
+def _columns(found: Analysis) -> tuple[tuple[str, str, str], ...]:
+    columns = [(column, ducktypes.parse(column.type)) for column in found.resolved.columns]
+    return tuple(
+        (one.name, one.type, ducktypes.spark(type_) if type_ and ducktypes.shared(type_) else one.type)
+        for one, type_ in columns
+    )
+
+
 def _keys(found: Analysis) -> tuple[str, ...]:
+    """As the table calls them; a key that it does not show, as the query does."""
     dialect = found.definition.dialect.value
     query = cast("exp.Query", sqlglot.parse_one(found.resolved.query, dialect=dialect))
     group = query.args.get("group")
     if not isinstance(group, exp.Group):
         return ()
+    output = [column.name for column in found.resolved.columns]
+    shown = [(name, one.unalias()) for name, one in zip(output, query.selects, strict=False)]
     if group.args.get("all"):
-        return tuple(one.alias_or_name for one in query.selects if not one.find(exp.AggFunc))
-    return tuple(key.name if isinstance(key, exp.Column) else key.sql(dialect) for key in group.expressions)
+        return tuple(name for name, one in shown if not one.find(exp.AggFunc))
+    return tuple(next((name for name, one in shown if one == key), _key(key, dialect)) for key in group.expressions)
+
+
+def _key(key: exp.Expr, dialect: str) -> str:
+    return key.name if isinstance(key, exp.Column) else key.sql(dialect)

@@ -7,7 +7,7 @@ None, which people are shown as "unknown".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -80,11 +80,20 @@ class RefreshRecord:
     """Keys that were computed anew, counted for the service; changed rows where nothing has a key; None for all."""
     cardinality_ratio: float | None = None
     """Of all keys, or rows, that there were."""
+    cause: Exception | None = field(default=None, compare=False)
+    """What nobody foresaw, with its traceback, where that ended it."""
 
     @property
     def seconds(self) -> float | None:
         """How long it took; None as long as it is not over."""
         return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+
+    @property
+    def dedup_ratio(self) -> float | None:
+        """1 − changed rows / recomputed rows; None where one of them is not known, or nothing was recomputed."""
+        if not self.rows_recomputed or self.rows_inserted is None or self.rows_deleted is None:
+            return None
+        return 1 - (self.rows_inserted + self.rows_deleted) / self.rows_recomputed
 
 
 def save_refresh(where: Executor, record: RefreshRecord) -> None:
@@ -112,24 +121,31 @@ def save_refresh(where: Executor, record: RefreshRecord) -> None:
 def settled(where: Executor, refresh_id: UUID) -> RefreshRecord | None:
     """The record as its publish left it, one in flight included: that holds the record until it has ended."""
     where.execute(QUERIES["lock_refresh"].compose(), {"refresh_id": refresh_id})
-    values = {"dynamic_id": None, "refresh_id": refresh_id, "most": 1, "before": None, "worked": False}
+    values = {"dynamic_ids": None, "refresh_id": refresh_id, "most": 1, "before": None, "worked": False}
     return next(map(_record, where.execute(QUERIES["history"].compose(RECORD), values).fetchall()), None)
 
 
 def history(
     where: Executor,
-    dynamic_id: int | None = None,
+    dynamic_id: int | Collection[int] | None = None,
     most: int | None = 10,
     before: datetime | None = None,
     *,
     worked: bool = False,
 ) -> tuple[RefreshRecord, ...]:
-    """The newest first, of one table or of all; ``most`` None is all of them, ``before`` to page back.
+    """The newest first, of one table, of several or of all; ``most`` None is all of them, ``before`` to page back.
 
     ``worked``: only those that had something to do.
     """
-    values = {"dynamic_id": dynamic_id, "refresh_id": None, "most": most, "before": before, "worked": worked}
+    ids = [dynamic_id] if isinstance(dynamic_id, int) else dynamic_id and list(dynamic_id)
+    values = {"dynamic_ids": ids, "refresh_id": None, "most": most, "before": before, "worked": worked}
     return tuple(map(_record, where.execute(QUERIES["history"].compose(RECORD), values).fetchall()))
+
+
+def called(where: Executor, name: QualifiedName) -> tuple[int, ...]:
+    """The tables that had this name at a refresh that is remembered, whatever became of them."""
+    rows = where.execute(QUERIES["called"].compose(), {"schema": name.schema, "name": name.name}).fetchall()
+    return tuple(row[0] for row in rows)
 
 
 def last(where: Executor, dynamic_ids: Iterable[int]) -> dict[int, RefreshRecord]:

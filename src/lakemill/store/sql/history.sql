@@ -46,14 +46,20 @@ SELECT r.refresh_id, r.dynamic_id, r.schema_name, r.table_name, r.definition_ver
         FROM lakemill.refresh_sources s WHERE s.refresh_id = r.refresh_id);
 
 -- name: history
--- refreshes of a table, or of all, the newest first
+-- refreshes of these tables, or of all, the newest first
 {record}
 FROM lakemill.refreshes r
-WHERE (%(dynamic_id)s::bigint IS NULL OR r.dynamic_id = %(dynamic_id)s)
+WHERE (%(dynamic_ids)s::bigint[] IS NULL OR r.dynamic_id = ANY(%(dynamic_ids)s::bigint[]))
   AND (%(refresh_id)s::uuid IS NULL OR r.refresh_id = %(refresh_id)s)
   AND (%(before)s::timestamptz IS NULL OR r.started_at < %(before)s)
   AND (NOT %(worked)s OR r.action <> 'NO_DATA')
 ORDER BY r.started_at DESC, r.refresh_id LIMIT %(most)s;
+
+-- name: called
+-- tables that had this name at one of their refreshes; those that were dropped, too
+SELECT DISTINCT r.dynamic_id FROM lakemill.refreshes r
+WHERE lower(r.schema_name COLLATE "C") = lower(%(schema)s::text COLLATE "C")
+  AND lower(r.table_name COLLATE "C") = lower(%(name)s::text COLLATE "C");
 
 -- name: last
 -- the newest refresh of each of these tables
