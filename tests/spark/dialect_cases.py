@@ -400,6 +400,7 @@ string_agg(DISTINCT s2, '' ORDER BY s2) ;; list(p1 ORDER BY n) ;; bit_and(i1) ;;
 sum(i1) FILTER (WHERE o1) ;; avg(d1) FILTER (WHERE i1 > 0) ;; count(*) FILTER (WHERE o1 AND o2)
 count(DISTINCT s1) FILTER (WHERE o1) ;; min(s1) FILTER (WHERE false) ;; sum(d2 * (1 - d2)) ;; sum(i2) * 2
 sum(d1) * 0.0001000000 ;; 100.00 * sum(d1) / sum(d2) ;; 0.2 * avg(i2) ;; CAST(sum(i1) AS BIGINT)
+max(s1 || '{over}') ;; string_agg(s1, '{over}' ORDER BY n) ;; min(s1 || '{over}') FILTER (WHERE s1 <> '{over}{0}')
 sum(i1) / count(*) ;; max(t1) / min(i1) ;; coalesce(sum(i1), 0) ;; sum(CASE WHEN o1 THEN 1 ELSE 0 END)
 """),
 ]
@@ -423,7 +424,7 @@ max(s1) OVER (PARTITION BY g ORDER BY n ROWS BETWEEN CURRENT ROW AND UNBOUNDED F
 min(d1) OVER (PARTITION BY o1, g) ;; avg(d1) OVER (PARTITION BY g) ;; sum(d1) OVER (PARTITION BY f1)
 count(*) OVER (PARTITION BY s1) ;; count(*) OVER (PARTITION BY lower(s1))
 sum(f3) OVER (PARTITION BY g ORDER BY n) ;; stddev(f3) OVER (PARTITION BY g)
-bool_or(o1) OVER (PARTITION BY g ORDER BY n)
+bool_or(o1) OVER (PARTITION BY g ORDER BY n) ;; max(s1 || '{over}') OVER (PARTITION BY s2 || '{over}')
 """)
 QUERIES = each(r"""
 SELECT l1, l2, p1, count(*) AS c FROM v GROUP BY l1, l2, p1
@@ -463,6 +464,7 @@ SELECT n FROM v AS a WHERE EXISTS (SELECT 1 FROM v AS b WHERE b.i1 = a.i2 AND b.
 SELECT n, g FROM v QUALIFY row_number() OVER (PARTITION BY g ORDER BY n DESC) = 1
 SELECT count(*) AS c, sum(i1) AS s, avg(d1) AS a, max(s1) AS m, bool_and(o1) AS b FROM v WHERE false
 SELECT g, k, count(*) AS c FROM (SELECT g, i1 // 10 AS k FROM v) AS q GROUP BY ALL
+SELECT "{over}", max(q."{0}") AS "{over}{over}" FROM (SELECT g AS "{over}", n AS "{0}" FROM v) AS q GROUP BY ALL
 """)
 
 # ---------------------------------------------------------------- what is not let through, or known to be so

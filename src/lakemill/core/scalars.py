@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from lakemill.core import ducktypes as t
-from lakemill.core.aggregates import AGGREGATES, LISTS, OVER, WINDOWS, Key
+from lakemill.core.aggregates import AGGREGATES, LISTS, WINDOWS, Key
 from lakemill.core.algebra import Expr
 from lakemill.core.casts import explicit, implicit
 from lakemill.core.ducktypes import Type, quote
@@ -108,7 +108,7 @@ class Expressions:
         remedy = _REMEDIES.get(name, "write it with functions that both engines share")
         return Refused(node, f"{told}: DuckDB and Spark are not known to give the same answer for it", remedy)
 
-    def _call(self, node: Expr) -> Call:
+    def _call(self, node: Expr, over: str = "") -> Call:
         if isinstance(node, exp.UnixToTime | exp.DateTrunc | exp.SHA2):  # the rest of these is part of the name
             return Call(node, [self.value(node.this)])
         values = []
@@ -123,7 +123,7 @@ class Expressions:
                     values.append(self.value(each))
                 elif each and name not in _NOTES and name != "this":
                     raise Refused(node, f"{node.sql('duckdb')}: {name} is not translated", "leave it out")
-        return Call(node, values)
+        return Call(node, values, over)
 
     def _tuple(self, node: Expr) -> Value:
         """``count(DISTINCT (a, b))``: a row is something, also where all of it is NULL."""
@@ -247,10 +247,9 @@ class Expressions:
 
     # ------------------------------------------------------------ aggregates, windows
     def _aggregate(self, node: Expr, over: str) -> Value:
-        value = self._listed(node) if key(node) in LISTS else AGGREGATES[key(node)](self._call(node))
-        return Value(value.sql.replace(OVER, over), value.type)
+        return self._listed(node, over) if key(node) in LISTS else AGGREGATES[key(node)](self._call(node, over))
 
-    def _listed(self, node: Expr) -> Value:
+    def _listed(self, node: Expr, over: str) -> Value:
         """list and string_agg, whose order is said."""
         if not isinstance(node.this, exp.Order):
             raise Refused(node, f"{node.sql('duckdb')} has no order, so no one answer", "add an ORDER BY inside")
@@ -262,7 +261,7 @@ class Expressions:
             for item in node.this.expressions
         ]
         rest = [self.value(node.args["separator"])] if node.args.get("separator") is not None else []
-        return LISTS[key(node)](Call(node, [value, *rest]), keys, distinct)
+        return LISTS[key(node)](Call(node, [value, *rest], over), keys, distinct)
 
     def _filter(self, node: Expr) -> Value:
         if key(node.this) not in AGGREGATES and key(node.this) not in LISTS:
@@ -282,8 +281,7 @@ class Expressions:
             raise Refused(node, "a named window is not translated", "write the window out")
         if isinstance(function.this, exp.Distinct):
             raise Refused(node, "DISTINCT in a window is not known to Spark", "aggregate in a subquery")
-        value = rule(self._call(function))
-        return Value(value.sql.replace(OVER, f"{nulls} OVER ({self._window_parts(node)})"), value.type)
+        return rule(self._call(function, f"{nulls} OVER ({self._window_parts(node)})"))
 
     def _window_parts(self, node: Expr) -> str:
         parts = []
