@@ -1,4 +1,4 @@
-"""Aggregates and window functions that both engines answer alike.
+"""Aggregates that both engines answer alike.
 
 ``call.over`` is what each call of an aggregate ends with: its FILTER or its window. What depends on the order in which
 rows arrive (first, any_value, a list without ORDER BY, ties of arg_max or mode) has no answer that two engines share,
@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 from lakemill.core import ducktypes as t
 from lakemill.core.casts import implicit
-from lakemill.core.functions import Call
+from lakemill.core.functions import Call, Rule
 from lakemill.core.value import Value, cast_sql, fails, string
-
-Rule = Callable[[Call], Value]
 
 
 def _argument(call: Call) -> Value:
@@ -68,7 +66,9 @@ def _avg(call: Call) -> Value:
     if value.type.name == "DECIMAL" and value.type.scale:
         digits = f"replace(CAST(sum({distinct}{value.sql}){call.over} AS STRING), '.', '')"
         return Value(f"try_divide(CAST({digits} AS DOUBLE), {count} * 1e{value.type.scale}D)", t.DOUBLE)
-    total = f"sum({distinct}{value.sql}){call.over}" if value.type.name == "DECIMAL" else whole_sum(call, value, distinct)
+    total = (
+        f"sum({distinct}{value.sql}){call.over}" if value.type.name == "DECIMAL" else whole_sum(call, value, distinct)
+    )
     return Value(f"try_divide({cast_sql(total, t.DOUBLE)}, {count})", t.DOUBLE)
 
 
@@ -226,62 +226,4 @@ AGGREGATES: Mapping[str, Rule] = {
     "BitwiseAndAgg": _bits("bit_and"),
     "BitwiseOrAgg": _bits("bit_or"),
     "BitwiseXorAgg": _bits("bit_xor"),
-}
-
-
-# ---------------------------------------------------------------- windows
-def _ranking(function: str, result: t.Type) -> Rule:
-    return lambda call: Value(cast_sql(f"{function}(){call.over}", result), result)
-
-
-def _neighbour(function: str) -> Rule:
-    def rule(call: Call) -> Value:
-        value = call.args[0]
-        if value.type in (t.NULL, t.STRING_LITERAL):
-            raise call.refuse(f"{function} of a constant", "give it a column")
-        steps = call.args[1].constant if len(call.args) > 1 else 1
-        if not isinstance(steps, int):
-            raise call.refuse(f"{function} by a number that is no constant", "write the number")
-        rest = [str(steps)]
-        if len(call.args) > 2:
-            rest.append(implicit(call.args[2], value.type, call.node).sql)
-        return Value(f"{function}({', '.join([value.sql, *rest])}){call.over}", value.type)
-
-    return rule
-
-
-def _ntile(call: Call) -> Value:
-    if not isinstance(call.args[0].constant, int):
-        raise call.refuse("ntile of a number that is no constant", "write the number")
-    return Value(cast_sql(f"ntile({call.args[0].sql}){call.over}", t.BIGINT), t.BIGINT)
-
-
-def _of_frame(function: str) -> Rule:
-    def rule(call: Call) -> Value:
-        value = call.args[0]
-        if value.type in (t.NULL, t.STRING_LITERAL):
-            raise call.refuse(f"{function} of a constant", "give it a column")
-        rest = ""
-        if function == "nth_value":
-            number = call.args[1].constant
-            if not isinstance(number, int) or number < 1:
-                raise call.refuse("nth_value takes a constant from 1 up", "write the number")
-            rest = f", {number}"
-        return Value(f"{function}({value.sql}{rest}){call.over}", value.type)
-
-    return rule
-
-
-WINDOWS: Mapping[str, Rule] = {
-    "RowNumber": _ranking("row_number", t.BIGINT),
-    "Rank": _ranking("rank", t.BIGINT),
-    "DenseRank": _ranking("dense_rank", t.BIGINT),
-    "PercentRank": _ranking("percent_rank", t.DOUBLE),
-    "CumeDist": _ranking("cume_dist", t.DOUBLE),
-    "Ntile": _ntile,
-    "Lag": _neighbour("lag"),
-    "Lead": _neighbour("lead"),
-    "FirstValue": _of_frame("first_value"),
-    "LastValue": _of_frame("last_value"),
-    "NthValue": _of_frame("nth_value"),
 }

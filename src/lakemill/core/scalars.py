@@ -5,23 +5,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from lakemill.core import ducktypes as t
-from lakemill.core.aggregates import AGGREGATES, LISTS, WINDOWS, Key
+from lakemill.core.aggregates import AGGREGATES, LISTS, Key
 from lakemill.core.algebra import Expr
 from lakemill.core.casts import explicit, implicit
 from lakemill.core.ducktypes import Type, quote
 from lakemill.core.functions import NUMBERS, Call, Rule, struct_field, unified
+from lakemill.core.literals import literal
 from lakemill.core.names import fold
 from lakemill.core.operators import OPERATORS, compared, truth
 from lakemill.core.texts import TEXTS
 from lakemill.core.times import TIMES
 from lakemill.core.value import Refused, Value, cast_sql, string
+from lakemill.core.windows import SKIPPING, WINDOWS, order_and_frame, whole
 
 SCALARS: Mapping[str, Rule] = {**OPERATORS, **NUMBERS, **TEXTS, **TIMES}
 FORMS = (
@@ -148,21 +149,6 @@ class Expressions:
                 return found
         raise Refused(node, f"there is no column {node.sql('duckdb')} here", "name a column of the query's tables")
 
-    def _literal(self, node: Expr) -> Value:
-        text = str(node.this)
-        if node.is_string:
-            return Value(string(text), t.STRING_LITERAL, text)
-        text = text.replace("_", "")
-        if re.fullmatch(r"\d+", text):
-            type_ = t.literal_type(int(text))
-            shown = {"INTEGER": text, "BIGINT": f"{text}L"}.get(type_.name) or cast_sql(f"{text}BD", type_)
-            return Value(shown, type_, int(text))
-        if re.fullmatch(r"\d*\.\d*", text):
-            whole, fraction = text.split(".")
-            type_ = t.decimal(max(len(whole) + len(fraction), 1), len(fraction))
-            return Value(cast_sql(f"{whole or 0}.{fraction or 0}BD", type_), type_, float(text))
-        return Value(f"{text}D", t.DOUBLE)
-
     def _placeholder(self, node: Expr) -> Value:
         return Value(f":{node.name}", t.VARCHAR)
 
@@ -214,7 +200,7 @@ class Expressions:
         (index,) = node.expressions if len(node.expressions) == 1 else (None,)
         if isinstance(index, exp.Literal) and index.is_string:
             return struct_field(value, index.name, node)
-        number = _number(index)
+        number = whole(index)
         if value.type.name != "LIST" or number is None:
             raise Refused(
                 node, f"{node.sql('duckdb')} is not translated", "use a constant place of a list, or substring"
@@ -277,38 +263,19 @@ class Expressions:
         rule = WINDOWS.get(name) or AGGREGATES.get(name)
         if rule is None:
             raise self._unknown(function)
+        if nulls and name not in SKIPPING:
+            raise Refused(node, f"{name} with IGNORE NULLS is not known to Spark", "leave IGNORE NULLS out")
         if node.args.get("alias") is not None:
             raise Refused(node, "a named window is not translated", "write the window out")
         if isinstance(function.this, exp.Distinct):
             raise Refused(node, "DISTINCT in a window is not known to Spark", "aggregate in a subquery")
-        return rule(self._call(function, f"{nulls} OVER ({self._window_parts(node)})"))
+        return rule(self._call(function, f"{nulls} OVER ({self._window_parts(node, name)})"))
 
-    def _window_parts(self, node: Expr) -> str:
-        parts = []
-        if partition := node.args.get("partition_by"):
-            parts.append("PARTITION BY " + ", ".join(self.grouped(each).sql for each in partition))
-        if order := node.args.get("order"):
-            parts.append("ORDER BY " + ", ".join(self.ordered(each) for each in order.expressions))
-        if spec := node.args.get("spec"):
-            parts.append(self._frame(spec, node))
-        return " ".join(parts)
-
-    def _frame(self, spec: Expr, node: Expr) -> str:
-        kind = str(spec.args.get("kind") or "")
-        ends = []
-        for end in ("start", "end"):
-            bound, side = spec.args.get(end), spec.args.get(f"{end}_side")
-            if bound is None:
-                bound, side = "CURRENT ROW", None
-            if not isinstance(bound, str):
-                number = _number(bound)
-                if number is None or number < 0 or kind != "ROWS":
-                    raise Refused(node, "a frame by values or by a computed number is not translated", "use ROWS")
-                bound = str(number)
-            ends.append(f"{bound} {side or ''}".strip())
-        if spec.args.get("exclude") or kind not in ("ROWS", "RANGE"):
-            raise Refused(node, f"a frame of {kind} or with EXCLUDE is not translated", "use ROWS or RANGE")
-        return f"{kind} BETWEEN {ends[0]} AND {ends[1]}"
+    def _window_parts(self, node: Expr, function: str) -> str:
+        partition, order = node.args.get("partition_by"), node.args.get("order")
+        parts = ["PARTITION BY " + ", ".join(self.grouped(each).sql for each in partition)] if partition else []
+        ordered = [self.ordered(each) for each in order.expressions] if order is not None else []
+        return " ".join([*parts, *order_and_frame(node, function, ordered)])
 
     # ------------------------------------------------------------ keys
     def grouped(self, node: Expr) -> Value:
@@ -365,15 +332,9 @@ def _chosen(conditions: list[str], values: list[Value]) -> Value:
     return Value(f"CASE {' '.join(parts)}{rest} END", values[0].type)
 
 
-def _number(node: object) -> int | None:
-    if isinstance(node, exp.Neg) and (inner := _number(node.this)) is not None:
-        return -inner
-    return int(node.name) if isinstance(node, exp.Literal) and node.is_int else None
-
-
 _FORMS: Mapping[type, Callable[[Expressions, Expr], Value]] = {
     exp.Column: Expressions._column,
-    exp.Literal: Expressions._literal,
+    exp.Literal: lambda _, node: literal(node),
     exp.Null: lambda _, node: Value("NULL", t.NULL),
     exp.Boolean: lambda _, node: Value("TRUE" if node.this else "FALSE", t.BOOLEAN),
     exp.Placeholder: Expressions._placeholder,
