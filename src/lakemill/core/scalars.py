@@ -17,6 +17,7 @@ from lakemill.core.casts import explicit, implicit
 from lakemill.core.ducktypes import Type, quote
 from lakemill.core.functions import NUMBERS, Call, Rule, struct_field, unified
 from lakemill.core.literals import literal
+from lakemill.core.membership import filters, known_or_null
 from lakemill.core.names import fold
 from lakemill.core.operators import OPERATORS, compared, truth
 from lakemill.core.texts import TEXTS
@@ -64,6 +65,8 @@ class Scope:
 
     relations: list[tuple[str, dict[str, tuple[str, Type]]]] = field(default_factory=list)
     outer: Scope | None = None
+    seen: bool = False
+    """Whether a column of it was found."""
 
     def add(self, alias: str, columns: Mapping[str, Type]) -> None:
         self.relations.append((fold(alias), {fold(name): (name, type_) for name, type_ in columns.items()}))
@@ -71,9 +74,12 @@ class Scope:
     def find(self, table: str, name: str) -> Value | None:
         for alias, columns in self.relations:
             if (not table or alias == fold(table)) and (known := columns.get(fold(name))) is not None:
+                self.seen = True
                 shown = f"{quote(alias)}.{quote(known[0])}" if table else quote(known[0])
                 return Value(shown, known[1])
-        return self.outer.find(table, name) if self.outer is not None else None
+        found = self.outer.find(table, name) if self.outer is not None else None
+        self.seen |= found is not None
+        return found
 
 
 def key(node: Expr) -> str:
@@ -314,7 +320,8 @@ class Expressions:
             if node.args.get("unnest") or node.args.get("field"):
                 raise self._unknown(node)
             return SCALARS["In"](Call(node, [self.value(node.this), *(self.value(each) for each in node.expressions)]))
-        text, columns = self.query(inner.unnest(), self.scope)
+        around = Scope(self.scope.relations, self.scope.outer)
+        text, columns = self.query(inner.unnest(), around)
         value = self.value(node.this)
         ((name, type_),) = columns.items() if len(columns) == 1 else (("", t.NULL),)
         wide = t.common(value.type, type_)
@@ -323,7 +330,12 @@ class Expressions:
         if wide != type_:
             among = implicit(Value(quote(name), type_), wide, node).sql
             text = " ".join(["SELECT", among, f"FROM ({text})"])
-        return Value(f"({implicit(value, wide, node).sql} IN ({text}))", t.BOOLEAN)
+        if around.seen and not filters(node) and node.this.find(exp.AggFunc, exp.Window, exp.Query):
+            told = "an aggregate, a window or a subquery is looked for in a correlated subquery"
+            raise Refused(node, told, "select it in a subquery of FROM")
+        mine = implicit(value, wide, node).sql
+        found = f"({mine} IN ({text}))"
+        return Value(found if filters(node) else known_or_null(mine, text, found, around.seen), t.BOOLEAN)
 
 
 def _chosen(conditions: list[str], values: list[Value]) -> Value:
