@@ -63,6 +63,14 @@ QUERIES = [
     'SELECT * FROM "odd one" x JOIN "odd view"'
     ' USING (rev, "rev*2", "a-b", a, b, "x--y", "a.b", "Select", "ÄÖ", username)',
     'SELECT username, "SELECT", 1 AS "New Name" FROM "odd one"',
+    "SELECT a, k IN (SELECT k FROM q) AS c, k NOT IN (SELECT k FROM q WHERE b > a) AS d FROM p",
+    "SELECT k IN (SELECT k FROM q) AS c, count(*) AS n FROM p GROUP BY 1",
+    "SELECT a FROM p WHERE (k IN (SELECT k FROM q)) IS NULL",
+    "SELECT k, max(k || '{over}') AS m, string_agg(a::VARCHAR, '{over}' ORDER BY a) AS \"{over}\" FROM p GROUP BY k",
+    "SELECT a, rank() OVER (PARTITION BY k) AS r, lag(a) OVER (ORDER BY a ROWS 1 PRECEDING) AS b FROM p",
+    "SELECT a, sum(a) OVER (PARTITION BY k RANGE BETWEEN CURRENT ROW AND CURRENT ROW) AS s FROM p",
+    "SELECT 0.12345678901234567890123456789012345678901 AS x, 1e400::DOUBLE AS y, 'inf'::DOUBLE AS z FROM p",
+    "SELECT TRY_CAST('2026-02-30' AS DATE) AS d, TRY_CAST('300' AS TINYINT) AS n FROM p",
 ]
 
 REFUSED = [
@@ -82,6 +90,12 @@ REFUSED = [
     ("SELECT p.k, e FROM p LEFT JOIN UNNEST([p.k, p.a]) AS t(e) ON e > 2", "UNSUPPORTED_SQL"),
     ("SELECT unnest([k]) AS x, unnest([a, k]) AS y FROM p", "UNSUPPORTED_SQL"),
     ("SELECT unnest([[k], [a]], recursive := true) AS e FROM p", "UNSUPPORTED_SQL"),
+    ("SELECT a FROM p ORDER BY k IN (SELECT k FROM q), a LIMIT 2", "UNSUPPORTED_SQL"),
+    ("SELECT row_number() OVER (PARTITION BY k) AS n FROM p", "UNSUPPORTED_SQL"),
+    ("SELECT sum(a) OVER (ORDER BY a ROWS BETWEEN 2 FOLLOWING AND 1 FOLLOWING) AS s FROM p", "UNSUPPORTED_SQL"),
+    ("SELECT ntile(0) OVER (ORDER BY a) AS n FROM p", "UNSUPPORTED_SQL"),
+    ("SELECT TRY_CAST('1e5' AS INTEGER) AS n FROM p", "UNSUPPORTED_SQL"),
+    ("SELECT 170141183460469231731687303715884105727 AS n FROM p", "UNSUPPORTED_SQL"),
     ("SELECT DISTINCT ON (k) k, unnest([a]) AS e FROM p ORDER BY k, a", "UNSUPPORTED_SQL"),
 ]
 

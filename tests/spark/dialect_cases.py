@@ -322,6 +322,12 @@ CASE WHEN i2 <> 0 THEN i1 // i2 END ;; 1 ;; 2147483648 ;; 9223372036854775808 ;;
 l2 ;; p1 ;; l1[1] ;; l1[-1] ;; l1[2] ;; l2[3] ;; l1[0] ;; len(l1) ;; array_length(l2) ;; list_contains(l1, 3)
 list_contains(l2, s1) ;; list_contains(l1, NULL) ;; p1.a ;; p1['b'] ;; struct_extract(p1, 'a') ;; {'q': p1}.q.b
 generate_series(1, i1 % 4) ;; generate_series(i2 % 3, 2) ;; generate_series(3) ;; generate_series(k1, k1 + 2)
+0.12345678901234567890123456789012345678901 ;; 0.1234567890123456789012345678901234567 ;; 00.5 ;; 0001.50
+99999999999999999999999999999999999999 ;; 99999999999999999999999999999999999999999
+0000000000000000000000000000000012 ;; -100000000000000000000000000000000000000
+12345678901234567890123456789012345678.5 ;; 340282366920938463463374607431768211456 ;; 1e400 ;; -1e400 ;; 1e-400
+1.7976931348623158e308 ;; 1.8e308 ;; 1e400::DOUBLE ;; 1e308 + i2 ;; f1 < 1e400
+170141183460469231731687303715884105727 ;; 170141183460469231731687303715884105728
 """),
 ]
 CASTS = ("CAST", "TRY_CAST")
@@ -332,6 +338,12 @@ DOUBLE ;; FLOAT ;; BOOLEAN ;; VARCHAR ;; DATE ;; TIMESTAMP ;; TIMESTAMPTZ
 SOURCES = each("t1 ;; i1 ;; b1 ;; h1 ;; u1 ;; u2 ;; d1 ;; d2 ;; d3 ;; f1 ;; r1 ;; dt1 ;; ts1 ;; tz1 ;; o1 ;; x1")
 TOO_WIDE = "CAST(f1 AS DECIMAL(38,6))"
 """Too many units for Spark, which says so."""
+SPECIAL = each(
+    "nan ;; NaN ;; inf ;; -Infinity ;; +inf ;; 1e39 ;; -1e400 ;; 1e-400 ;;  1.5E-7  ;; .5 ;; -0 ;; 16777217 ;; 0.1"
+)
+MOMENTS = each(
+    "2026-01-02 ;; 2026-01-02 10:00 ;; 2026-01-02T10:00:01.5 ;; 0001-01-01 00:00:00 ;; 9999-12-31 23:59:59.999999"
+)
 CASTINGS = [
     *(case for case in crossed("{0}({1} AS {2})", CASTS, SOURCES, TYPES) if TOO_WIDE not in case),
     *crossed("{0}(s3 AS {1})", CASTS, ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")),
@@ -339,6 +351,16 @@ CASTINGS = [
     *crossed("{0}({1})", CASTS, ("s5 AS DOUBLE", "s5 AS FLOAT", "s6 AS DATE", "s7 AS TIMESTAMP", "s8 AS BOOLEAN")),
     *each("CAST(f2 AS DECIMAL(38,6)) ;; CAST(f1 AS DECIMAL(38,2)) ;; TRY_CAST(f2 AS DECIMAL(4,2))"),
     *each("CAST('5' AS INTEGER) ;; CAST('2.5' AS DECIMAL(5,1)) ;; CAST(x1 AS VARCHAR) ;; CAST(s1 AS VARCHAR)"),
+    *crossed("{0}('{1}' AS {2})", CASTS, SPECIAL, ("DOUBLE", "FLOAT")),
+    *crossed("{0}('{1}' AS INTEGER)", CASTS, each("7 ;; +7 ;; -0 ;;  42  ;; 007")),
+    *crossed("{0}('{1}' AS DECIMAL(4,2))", CASTS, each("7 ;; .5 ;; 1. ;; -0.005 ;; 99.994 ;;  5  ;; -0.001")),
+    *crossed("{0}('{1}' AS DATE)", CASTS, each("2026-02-28 ;; 2026-1-5 ;; 0001-01-01 ;; 9999-12-31")),
+    *crossed("{0}('{1}' AS {2})", CASTS, MOMENTS, ("TIMESTAMP", "TIMESTAMPTZ")),
+    *crossed("{0}('{1}' AS BOOLEAN)", CASTS, each("t ;; TRUE ;; 1 ;; F ;; false ;; 0")),
+    *crossed("TRY_CAST('{0}' AS {1})", each("abc ;; x5"), ("INTEGER", "DECIMAL(4,2)", "DOUBLE", "DATE", "TIMESTAMP")),
+    *each("TRY_CAST('2026-02-30' AS DATE) ;; TRY_CAST('2026-13-01' AS DATE) ;; TRY_CAST('300' AS TINYINT)"),
+    *each("TRY_CAST('1234567' AS DECIMAL(4,2)) ;; TRY_CAST('99.995' AS DECIMAL(4,2)) ;; TRY_CAST('xyz' AS BOOLEAN)"),
+    *each("i1 = ' 25 ' ;; d1 > '99.999999' ;; dt1 < '2020-3-1' ;; f1 < 'inf' ;; f1 = 'nan' ;; '255'::UTINYINT"),
 ]
 # Texts that DuckDB reads and Spark does not, or otherwise: Spark must stop, and must not answer NULL either.
 ODD_TEXTS = {
@@ -400,6 +422,7 @@ string_agg(DISTINCT s2, '' ORDER BY s2) ;; list(p1 ORDER BY n) ;; bit_and(i1) ;;
 sum(i1) FILTER (WHERE o1) ;; avg(d1) FILTER (WHERE i1 > 0) ;; count(*) FILTER (WHERE o1 AND o2)
 count(DISTINCT s1) FILTER (WHERE o1) ;; min(s1) FILTER (WHERE false) ;; sum(d2 * (1 - d2)) ;; sum(i2) * 2
 sum(d1) * 0.0001000000 ;; 100.00 * sum(d1) / sum(d2) ;; 0.2 * avg(i2) ;; CAST(sum(i1) AS BIGINT)
+max(s1 || '{over}') ;; string_agg(s1, '{over}' ORDER BY n) ;; min(s1 || '{over}') FILTER (WHERE s1 <> '{over}{0}')
 sum(i1) / count(*) ;; max(t1) / min(i1) ;; coalesce(sum(i1), 0) ;; sum(CASE WHEN o1 THEN 1 ELSE 0 END)
 """),
 ]
@@ -423,7 +446,23 @@ max(s1) OVER (PARTITION BY g ORDER BY n ROWS BETWEEN CURRENT ROW AND UNBOUNDED F
 min(d1) OVER (PARTITION BY o1, g) ;; avg(d1) OVER (PARTITION BY g) ;; sum(d1) OVER (PARTITION BY f1)
 count(*) OVER (PARTITION BY s1) ;; count(*) OVER (PARTITION BY lower(s1))
 sum(f3) OVER (PARTITION BY g ORDER BY n) ;; stddev(f3) OVER (PARTITION BY g)
-bool_or(o1) OVER (PARTITION BY g ORDER BY n)
+bool_or(o1) OVER (PARTITION BY g ORDER BY n) ;; max(s1 || '{over}') OVER (PARTITION BY s2 || '{over}')
+rank() OVER (PARTITION BY g) ;; dense_rank() OVER () ;; percent_rank() OVER (PARTITION BY g)
+cume_dist() OVER (PARTITION BY g ROWS 1 PRECEDING)
+row_number() OVER (PARTITION BY g ORDER BY n ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)
+rank() OVER (ORDER BY i2 ROWS BETWEEN 2 FOLLOWING AND 1 FOLLOWING) ;; ntile(3) OVER (ORDER BY n ROWS 2 PRECEDING)
+cume_dist() OVER (ORDER BY i2 RANGE BETWEEN CURRENT ROW AND CURRENT ROW)
+lag(i1) OVER (PARTITION BY g ORDER BY n ROWS BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW)
+lead(i1 IGNORE NULLS) OVER (ORDER BY n ROWS BETWEEN CURRENT ROW AND CURRENT ROW)
+sum(i2) OVER (PARTITION BY g RANGE BETWEEN CURRENT ROW AND CURRENT ROW)
+count(i2) OVER (RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)
+sum(i2) OVER (ORDER BY i1 RANGE BETWEEN CURRENT ROW AND CURRENT ROW)
+sum(i2) OVER (ORDER BY n ROWS BETWEEN 3000000000 PRECEDING AND 3000000000 FOLLOWING)
+sum(i2) OVER (ORDER BY n ROWS BETWEEN 2 FOLLOWING AND 2147483647 FOLLOWING)
+sum(i2) OVER (ORDER BY n ROWS BETWEEN 2 PRECEDING AND 2 PRECEDING)
+count(*) OVER (ORDER BY n ROWS BETWEEN 0 FOLLOWING AND 0 FOLLOWING)
+ntile(3000000000) OVER (ORDER BY n) ;; nth_value(i1, 3000000000) OVER (ORDER BY n)
+lag(i1, 3000000000, 7) OVER (ORDER BY n) ;; lead(i1, -3000000000) OVER (ORDER BY n) ;; lag(i1, -1) OVER (ORDER BY n)
 """)
 QUERIES = each(r"""
 SELECT l1, l2, p1, count(*) AS c FROM v GROUP BY l1, l2, p1
@@ -463,6 +502,52 @@ SELECT n FROM v AS a WHERE EXISTS (SELECT 1 FROM v AS b WHERE b.i1 = a.i2 AND b.
 SELECT n, g FROM v QUALIFY row_number() OVER (PARTITION BY g ORDER BY n DESC) = 1
 SELECT count(*) AS c, sum(i1) AS s, avg(d1) AS a, max(s1) AS m, bool_and(o1) AS b FROM v WHERE false
 SELECT g, k, count(*) AS c FROM (SELECT g, i1 // 10 AS k FROM v) AS q GROUP BY ALL
+SELECT n, n IN (SELECT g FROM v) AS a, g IN (SELECT i2 FROM v) AS b, g NOT IN (SELECT i2 FROM v) AS c FROM v
+SELECT n, g IN (SELECT i2 FROM v WHERE i2 > 0) AS a, g IN (SELECT i2 FROM v WHERE false) AS b FROM v
+SELECT n, NOT (g IN (SELECT t1 FROM v)) AS a, d1 IN (SELECT i1 FROM v) AS b, NULL IN (SELECT g FROM v) AS c FROM v
+SELECT n, (f1 NOT IN (SELECT f2 FROM v WHERE f2 IS NOT NULL)) IS NULL AS a, 'a' IN (SELECT s1 FROM v) AS b FROM v
+SELECT n FROM v WHERE (i1 IN (SELECT g FROM v)) IS NULL
+SELECT n FROM v WHERE coalesce(n IN (SELECT g FROM v), true)
+SELECT n FROM v WHERE NOT coalesce(NOT (n IN (SELECT g FROM v)), false) OR o1
+SELECT n FROM v WHERE NOT (n IN (SELECT g FROM v) AND o1)
+SELECT n FROM v WHERE n NOT IN (SELECT g FROM v WHERE g > 2) AND i1 IN (SELECT t1 FROM v) OR NOT (i2 IN (SELECT 5))
+SELECT n FROM v WHERE i2 NOT IN (SELECT g FROM v) OR o2
+SELECT n FROM v WHERE i2 NOT IN (SELECT g FROM v WHERE false)
+SELECT n FROM v WHERE NOT (i2 NOT IN (SELECT t1 FROM v) OR o1)
+SELECT g, bool_or(n IN (SELECT g FROM v)) AS a, bool_and(i1 NOT IN (SELECT i2 FROM v)) AS b FROM v GROUP BY g
+SELECT g IN (SELECT i2 FROM v WHERE i2 < 4) AS b, count(*) AS c FROM v GROUP BY 1
+SELECT n IN (SELECT g FROM v) AS b, o1, count(*) AS c FROM v GROUP BY 1, 2
+SELECT count(*) FILTER (WHERE n IN (SELECT g FROM v)) AS a FROM v
+SELECT count(*) FILTER (WHERE n NOT IN (SELECT g FROM v)) AS a, sum(n) FILTER (WHERE i1 NOT IN (SELECT 5)) AS b FROM v
+SELECT count(*) FILTER (WHERE (n NOT IN (SELECT g FROM v)) IS NULL) AS a FROM v
+SELECT g, count(*) AS c FROM v GROUP BY g HAVING (sum(i2) IN (SELECT i1 FROM v)) IS NULL
+SELECT g, sum(t1) IN (SELECT g FROM v) AS c FROM v GROUP BY g
+SELECT g, CASE WHEN max(t1) NOT IN (SELECT 127) THEN 1 ELSE 2 END AS d FROM v GROUP BY g
+SELECT n, rank() OVER (ORDER BY n IN (SELECT g FROM v)) AS r FROM v
+SELECT n, rank() OVER (ORDER BY n) IN (SELECT g FROM v) AS r FROM v
+SELECT n FROM v QUALIFY (row_number() OVER (ORDER BY n) IN (SELECT g FROM v)) IS NULL
+SELECT n FROM v QUALIFY row_number() OVER (ORDER BY n) NOT IN (SELECT 5) AND n NOT IN (SELECT 7)
+SELECT DISTINCT ON (b) n IN (SELECT g FROM v) AS b, n FROM v ORDER BY b, n
+SELECT a.n, b.n AS m FROM v a LEFT JOIN v b ON a.n = b.n AND b.i1 NOT IN (SELECT g FROM v)
+SELECT a.n, b.n AS m FROM v a JOIN v b ON a.n = b.n AND (b.n IN (SELECT g FROM v)) IS NULL
+SELECT a.n FROM v a ANTI JOIN v b ON a.n = b.n AND (b.n IN (SELECT g FROM v)) IS NULL
+SELECT a.n, b.n AS m FROM v a LEFT JOIN v b ON a.n = b.n AND b.i1 NOT IN (SELECT a.g FROM v a WHERE a.i2 = b.i2)
+WITH c AS (SELECT g AS k FROM v) SELECT n, n IN (SELECT k FROM c) AS b FROM v
+SELECT n, n IN (SELECT g FROM v UNION ALL SELECT i2 FROM v) AS a, n IN (SELECT max(g) FROM v GROUP BY i2) AS b FROM v
+SELECT n, g IN (SELECT i2 FROM v WHERE i2 NOT IN (SELECT t1 FROM v WHERE t1 > 2)) AS a FROM v
+SELECT n, i1 IN (SELECT b.i2 FROM v b WHERE b.g = a.g) AS x FROM v a
+SELECT n, i1 NOT IN (SELECT b.i2 FROM v b WHERE b.g = a.i2) AS x FROM v a
+SELECT n, i1 IN (SELECT b.i2 FROM v b WHERE b.n < a.g AND b.i2 > 0) AS x FROM v a
+SELECT n FROM v a WHERE (i1 IN (SELECT b.i2 FROM v b WHERE b.g = a.g)) IS NULL
+SELECT n FROM v a WHERE NOT (i1 IN (SELECT b.i2 FROM v b WHERE b.g = a.g) AND o1)
+SELECT n FROM v a WHERE i1 NOT IN (SELECT b.i2 FROM v b WHERE b.n < a.g)
+SELECT n, t1 IN (SELECT max(b.d1) FROM v b WHERE b.g = a.i2) AS x FROM v a
+SELECT n, g IN (SELECT DISTINCT b.t1 + a.g FROM v b WHERE b.o1) AS x FROM v a
+SELECT g, bool_or(i1 IN (SELECT b.i2 FROM v b WHERE b.g = a.g)) AS x FROM v a GROUP BY g
+SELECT i1 IN (SELECT b.i2 FROM v b WHERE b.g = a.g) AS x, count(*) AS c FROM v a GROUP BY 1
+SELECT g, count(*) AS c FROM v a GROUP BY g HAVING (g IN (SELECT b.i2 FROM v b WHERE b.g = a.g)) IS NULL
+SELECT n, (SELECT count(*) FROM v b WHERE (b.i1 IN (SELECT g FROM v)) IS NULL) AS c FROM v
+SELECT "{over}", max(q."{0}") AS "{over}{over}" FROM (SELECT g AS "{over}", n AS "{0}" FROM v) AS q GROUP BY ALL
 """)
 
 # ---------------------------------------------------------------- what is not let through, or known to be so
@@ -481,6 +566,10 @@ _REFUSED_CASTS = {
 REFUSED = {
     *(case for column, types in _REFUSED_CASTS.items() for case in crossed("{0}({1} AS {2})", CASTS, [column], types)),
     *crossed("u1 {0} i1", SIGNS),
+    *each(
+        "170141183460469231731687303715884105727 ;; 170141183460469231731687303715884105728"
+        " ;; -100000000000000000000000000000000000000"
+    ),
     *each("h1 // b2 ;; h1 // 2 ;; d1 % h1 ;; r1 / r1 ;; r1 // r1 ;; r1 / i2 ;; r1 // i2"),
 }
 UNTYPED = {"NULL", "s1 || NULL || s2"}

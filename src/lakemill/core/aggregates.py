@@ -1,8 +1,8 @@
-"""Aggregates and window functions that both engines answer alike.
+"""Aggregates that both engines answer alike.
 
-A template marks with ``{over}`` where each call of an aggregate ends: there its FILTER or its window is written. What
-depends on the order in which rows arrive (first, any_value, a list without ORDER BY, ties of arg_max or mode) has no
-answer that two engines share, and is refused.
+``call.over`` is what each call of an aggregate ends with: its FILTER or its window. What depends on the order in which
+rows arrive (first, any_value, a list without ORDER BY, ties of arg_max or mode) has no answer that two engines share,
+and is refused.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from dataclasses import dataclass
 
 from lakemill.core import ducktypes as t
 from lakemill.core.casts import implicit
-from lakemill.core.functions import Call
+from lakemill.core.functions import Call, Rule
 from lakemill.core.value import Value, cast_sql, fails, string
-
-Rule = Callable[[Call], Value]
-OVER = "{over}"
 
 
 def _argument(call: Call) -> Value:
@@ -31,19 +28,19 @@ def _distinct(call: Call) -> str:
 
 def _count(call: Call) -> Value:
     if not call.args:
-        return Value(f"count(*){OVER}", t.BIGINT)
+        return Value(f"count(*){call.over}", t.BIGINT)
     if len(call.args) > 1:
         raise call.refuse("count takes one argument", "write count(DISTINCT (a, b))")
-    return Value(f"count({_distinct(call)}{call.args[0].sql}){OVER}", t.BIGINT)
+    return Value(f"count({_distinct(call)}{call.args[0].sql}){call.over}", t.BIGINT)
 
 
 def _sum(call: Call) -> Value:
     value, distinct = _argument(call), _distinct(call)
     if t.floating(value.type):
-        return Value(f"sum({distinct}{cast_sql(value.sql, t.DOUBLE)}){OVER}", t.DOUBLE)
+        return Value(f"sum({distinct}{cast_sql(value.sql, t.DOUBLE)}){call.over}", t.DOUBLE)
     if value.type.name == "DECIMAL":
         to = t.decimal(t.MOST_DIGITS, value.type.scale)
-        return Value(cast_sql(f"sum({distinct}{value.sql}){OVER}", to), to)
+        return Value(cast_sql(f"sum({distinct}{value.sql}){call.over}", to), to)
     return Value(cast_sql(whole_sum(call, value, distinct), t.HUGEINT), t.HUGEINT)
 
 
@@ -54,7 +51,7 @@ def whole_sum(call: Call, value: Value, distinct: str) -> str:
     if value.type == t.NULL or not t.integer(value.type):
         raise call.refuse(f"sum of {value.type}", "sum numbers")
     width = {"BIGINT": 20, "UINTEGER": 20, "UBIGINT": 20, "HUGEINT": t.MOST_DIGITS}.get(value.type.name)
-    return f"sum({distinct}{cast_sql(value.sql, t.decimal(width, 0)) if width else value.sql}){OVER}"
+    return f"sum({distinct}{cast_sql(value.sql, t.decimal(width, 0)) if width else value.sql}){call.over}"
 
 
 def _avg(call: Call) -> Value:
@@ -64,12 +61,14 @@ def _avg(call: Call) -> Value:
     """
     value, distinct = _argument(call), _distinct(call)
     if t.floating(value.type):
-        return Value(f"avg({distinct}{cast_sql(value.sql, t.DOUBLE)}){OVER}", t.DOUBLE)
-    count = f"count({distinct}{value.sql}){OVER}"
+        return Value(f"avg({distinct}{cast_sql(value.sql, t.DOUBLE)}){call.over}", t.DOUBLE)
+    count = f"count({distinct}{value.sql}){call.over}"
     if value.type.name == "DECIMAL" and value.type.scale:
-        digits = f"replace(CAST(sum({distinct}{value.sql}){OVER} AS STRING), '.', '')"
+        digits = f"replace(CAST(sum({distinct}{value.sql}){call.over} AS STRING), '.', '')"
         return Value(f"try_divide(CAST({digits} AS DOUBLE), {count} * 1e{value.type.scale}D)", t.DOUBLE)
-    total = f"sum({distinct}{value.sql}){OVER}" if value.type.name == "DECIMAL" else whole_sum(call, value, distinct)
+    total = (
+        f"sum({distinct}{value.sql}){call.over}" if value.type.name == "DECIMAL" else whole_sum(call, value, distinct)
+    )
     return Value(f"try_divide({cast_sql(total, t.DOUBLE)}, {count})", t.DOUBLE)
 
 
@@ -79,7 +78,7 @@ def _extreme(function: str) -> Rule:
         if not t.comparable(value.type) or value.type == t.NULL:
             raise call.refuse(f"{function} of {value.type}", "take it of a part")
         value = implicit(value, t.VARCHAR, call.node) if value.type == t.STRING_LITERAL else value
-        return Value(f"{function}({value.sql}){OVER}", value.type)
+        return Value(f"{function}({value.sql}){call.over}", value.type)
 
     return rule
 
@@ -89,7 +88,7 @@ def _truth(function: str) -> Rule:
         value = _argument(call)
         if value.type != t.BOOLEAN:
             raise call.refuse(f"{function} of {value.type}", "give it a condition")
-        return Value(f"{function}({value.sql}){OVER}", t.BOOLEAN)
+        return Value(f"{function}({value.sql}){call.over}", t.BOOLEAN)
 
     return rule
 
@@ -98,7 +97,7 @@ def _count_if(call: Call) -> Value:
     value = _argument(call)
     if value.type != t.BOOLEAN:
         raise call.refuse(f"count_if of {value.type}", "give it a condition")
-    counted = f"sum(CAST({value.sql} AS INT)){OVER}"  # DuckDB's is a sum: NULL where nothing was true or false
+    counted = f"sum(CAST({value.sql} AS INT)){call.over}"  # DuckDB's is a sum: NULL where nothing was true or false
     return Value(cast_sql(counted, t.HUGEINT), t.HUGEINT)
 
 
@@ -111,7 +110,7 @@ def _spread(function: str) -> Rule:
         if t.floating(value.type):  # where Spark puts its parts together, a square that overflows becomes NaN
             huge = f"abs({inner}) > 1e150D AND NOT isnan({inner})"
             inner = f"CASE WHEN {huge} THEN {fails(f'{function} of a number beyond 1e150')} ELSE {inner} END"
-        return Value(f"{function}({inner}){OVER}", t.DOUBLE)
+        return Value(f"{function}({inner}){call.over}", t.DOUBLE)
 
     return rule
 
@@ -121,7 +120,7 @@ def _bits(function: str) -> Rule:
         value = _argument(call)
         if not t.signed(value.type) or value.type == t.HUGEINT:
             raise call.refuse(f"{function} of {value.type}", "cast it to BIGINT")
-        return Value(f"{function}({value.sql}){OVER}", value.type)
+        return Value(f"{function}({value.sql}){call.over}", value.type)
 
     return rule
 
@@ -139,7 +138,7 @@ def _between(call: Call) -> Value:
     value, fraction = call.args[0], _fraction(call)
     if not (t.signed(value.type) or t.floating(value.type)):
         raise call.refuse(f"{call.node.sql('duckdb')} of {value.type}", "cast it to DOUBLE")
-    ordered = f"array_sort(collect_list({cast_sql(value.sql, t.DOUBLE)}){OVER})"
+    ordered = f"array_sort(collect_list({cast_sql(value.sql, t.DOUBLE)}){call.over})"
     place = f"((size({ordered}) - 1) * {fraction!r}D)"
     low, high = (f"try_element_at({ordered}, CAST({end}({place}) AS INT) + 1)" for end in ("floor", "ceil"))
     part = f"({place} - floor({place}))"
@@ -152,7 +151,7 @@ def _among(call: Call) -> Value:
     value, fraction = call.args[0], _fraction(call)
     if not t.comparable(value.type) or value.type in (t.NULL, t.STRING_LITERAL):
         raise call.refuse(f"{call.node.sql('duckdb')} of {value.type}", "take it of a part")
-    ordered = f"array_sort(collect_list({value.sql}){OVER})"
+    ordered = f"array_sort(collect_list({value.sql}){call.over})"
     place = f"CAST(size({ordered}) - floor(size({ordered}) - {fraction!r}D * size({ordered})) AS INT)"
     found = f"element_at({ordered}, greatest(1, {place}))"
     return Value(f"CASE WHEN size({ordered}) > 0 THEN {found} END", value.type)
@@ -165,10 +164,10 @@ class Key:
     nulls_first: bool
 
 
-def _sorted(value: Value, keys: Sequence[Key]) -> str:
+def _sorted(call: Call, keys: Sequence[Key]) -> str:
     """The values of a group in the order of their keys, NULLs included: Spark's own lists leave those out."""
-    fields = [*(f"'k{number}', {key.sql}" for number, key in enumerate(keys)), f"'v', {value.sql}"]
-    rows = f"collect_list(named_struct({', '.join(fields)})){OVER}"
+    fields = [*(f"'k{number}', {key.sql}" for number, key in enumerate(keys)), f"'v', {call.args[0].sql}"]
+    rows = f"collect_list(named_struct({', '.join(fields)})){call.over}"
     order = "0"
     for number, key in reversed(list(enumerate(keys))):
         one, other = f"l.k{number}", f"r.k{number}"
@@ -187,12 +186,12 @@ def _ordered(call: Call, keys: Sequence[Key], distinct: bool) -> str:
         raise call.refuse(f"{call.node.sql('duckdb')}: a list of a constant", "give it a column")
     if distinct and [key.sql for key in keys] != [value.sql]:
         raise call.refuse("DISTINCT with another order than its own", "order by the value itself")
-    return f"array_distinct({_sorted(value, keys)})" if distinct else _sorted(value, keys)
+    return f"array_distinct({_sorted(call, keys)})" if distinct else _sorted(call, keys)
 
 
 def _list(call: Call, keys: Sequence[Key], distinct: bool) -> Value:
     found = _ordered(call, keys, distinct)
-    return Value(f"CASE WHEN count(*){OVER} > 0 THEN {found} END", t.list_of(call.args[0].type))
+    return Value(f"CASE WHEN count(*){call.over} > 0 THEN {found} END", t.list_of(call.args[0].type))
 
 
 def _joined(call: Call, keys: Sequence[Key], distinct: bool) -> Value:
@@ -200,7 +199,7 @@ def _joined(call: Call, keys: Sequence[Key], distinct: bool) -> Value:
     if call.args[0].type != t.VARCHAR:
         raise call.refuse(f"string_agg of {call.args[0].type}", "cast it to VARCHAR")
     found = f"array_join({_ordered(call, keys, distinct)}, {string(separator)})"  # array_join leaves NULLs out too
-    return Value(f"CASE WHEN count({call.args[0].sql}){OVER} > 0 THEN {found} END", t.VARCHAR)
+    return Value(f"CASE WHEN count({call.args[0].sql}){call.over} > 0 THEN {found} END", t.VARCHAR)
 
 
 LISTS: Mapping[str, Callable[[Call, Sequence[Key], bool], Value]] = {"ArrayAgg": _list, "GroupConcat": _joined}
@@ -227,62 +226,4 @@ AGGREGATES: Mapping[str, Rule] = {
     "BitwiseAndAgg": _bits("bit_and"),
     "BitwiseOrAgg": _bits("bit_or"),
     "BitwiseXorAgg": _bits("bit_xor"),
-}
-
-
-# ---------------------------------------------------------------- windows
-def _ranking(function: str, result: t.Type) -> Rule:
-    return lambda call: Value(cast_sql(f"{function}(){OVER}", result), result)
-
-
-def _neighbour(function: str) -> Rule:
-    def rule(call: Call) -> Value:
-        value = call.args[0]
-        if value.type in (t.NULL, t.STRING_LITERAL):
-            raise call.refuse(f"{function} of a constant", "give it a column")
-        steps = call.args[1].constant if len(call.args) > 1 else 1
-        if not isinstance(steps, int):
-            raise call.refuse(f"{function} by a number that is no constant", "write the number")
-        rest = [str(steps)]
-        if len(call.args) > 2:
-            rest.append(implicit(call.args[2], value.type, call.node).sql)
-        return Value(f"{function}({', '.join([value.sql, *rest])}){OVER}", value.type)
-
-    return rule
-
-
-def _ntile(call: Call) -> Value:
-    if not isinstance(call.args[0].constant, int):
-        raise call.refuse("ntile of a number that is no constant", "write the number")
-    return Value(cast_sql(f"ntile({call.args[0].sql}){OVER}", t.BIGINT), t.BIGINT)
-
-
-def _of_frame(function: str) -> Rule:
-    def rule(call: Call) -> Value:
-        value = call.args[0]
-        if value.type in (t.NULL, t.STRING_LITERAL):
-            raise call.refuse(f"{function} of a constant", "give it a column")
-        rest = ""
-        if function == "nth_value":
-            number = call.args[1].constant
-            if not isinstance(number, int) or number < 1:
-                raise call.refuse("nth_value takes a constant from 1 up", "write the number")
-            rest = f", {number}"
-        return Value(f"{function}({value.sql}{rest}){OVER}", value.type)
-
-    return rule
-
-
-WINDOWS: Mapping[str, Rule] = {
-    "RowNumber": _ranking("row_number", t.BIGINT),
-    "Rank": _ranking("rank", t.BIGINT),
-    "DenseRank": _ranking("dense_rank", t.BIGINT),
-    "PercentRank": _ranking("percent_rank", t.DOUBLE),
-    "CumeDist": _ranking("cume_dist", t.DOUBLE),
-    "Ntile": _ntile,
-    "Lag": _neighbour("lag"),
-    "Lead": _neighbour("lead"),
-    "FirstValue": _of_frame("first_value"),
-    "LastValue": _of_frame("last_value"),
-    "NthValue": _of_frame("nth_value"),
 }

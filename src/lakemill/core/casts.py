@@ -12,7 +12,8 @@ import re
 from lakemill.core import ducktypes as t
 from lakemill.core.algebra import Expr
 from lakemill.core.ducktypes import Type
-from lakemill.core.value import Refused, Value, cast_sql, fails, string
+from lakemill.core.literals import read
+from lakemill.core.value import Refused, Value, fails
 
 _IN_BIGINT = "9223372036854775807D"
 _LARGEST_FLOAT = "3.4028235677973366E38D"  # and half a unit: what is smaller is rounded to the largest FLOAT
@@ -36,9 +37,6 @@ _PERHAPS = {
     "DATE": r"^\\s*-?([0-9]|[eE][pP]|[iI][nN])",  # epoch and infinity are words that DuckDB knows
     "TIMESTAMP": r"^\\s*-?([0-9]|[eE][pP]|[iI][nN])",
 }
-_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_ISO_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")
 
 
 def implicit(value: Value, to: Type, place: Expr | None) -> Value:
@@ -156,11 +154,16 @@ def _from_text(value: Value, to: Type, cast: str, place: Expr | None) -> str:
     x = value.sql
     if to.name == "VARCHAR":
         return x
-    if isinstance(value.constant, str) and (known := _known(value.constant, to)) is not None:
-        return known
     family = "integer" if t.signed(to) else "floating" if t.floating(to) else to.name
+    constant = value.constant if isinstance(value.constant, str) else None
+    if constant is not None and (known := read(constant, to)) is not None:
+        return known
     if family not in _PLAIN:
         raise Refused(place, f"text can't be cast to {to} alike in both engines", "cast it through BIGINT or TIMESTAMP")
+    if constant is not None:
+        if cast == "TRY_CAST" and _never(constant, to, family):
+            return f"CAST(NULL AS {t.spark(to)})"
+        return _constant(value, to, place).sql
     trimmed = f"regexp_replace({x}, '^{_BLANK}|{_BLANK}$', '')" if family in ("integer", "DECIMAL", "floating") else x
     done = f"{cast}({trimmed} AS {t.spark(to)})"
     odd = fails(f"a text is not a plain {to}: DuckDB and Spark could read it differently")
@@ -168,29 +171,20 @@ def _from_text(value: Value, to: Type, cast: str, place: Expr | None) -> str:
     return f"CASE WHEN {x} RLIKE '{_PLAIN[family]}' THEN {done} WHEN {x} IS NOT NULL THEN {bad} END"
 
 
+def _never(text: str, to: Type, family: str) -> bool:
+    """Whether DuckDB has no value for a constant that ``read`` has none for: TRY_CAST makes it NULL."""
+    if not re.search(_PERHAPS[family].replace(r"\\", "\\"), text, re.ASCII):
+        return True
+    plain = re.fullmatch(_PLAIN[family].replace(r"\\", "\\"), text) is not None
+    return plain and to not in (t.HUGEINT, t.TIMESTAMP) and not text.startswith("0000")  # that year is 1 BC
+
+
 def _constant(value: Value, to: Type, place: Expr | None) -> Value:
     """A text constant beside a value of another type is read as that type."""
     if to.name in ("VARCHAR", "STRING_LITERAL"):
         return Value(value.sql, t.VARCHAR, value.constant)
     text = str(value.constant)
-    known = _known(text, to)
+    known = read(text, to)
     if known is None:
         raise Refused(place, f"'{text}' can't be read as {to} alike in both engines", f"write it as a plain {to}")
     return Value(known, to)
-
-
-def _known(text: str, to: Type) -> str | None:
-    """A constant that reads the same everywhere; None for any other."""
-    if to == t.DATE and _ISO_DATE.fullmatch(text):
-        return f"DATE '{text}'"
-    if to.name in ("TIMESTAMP", "TIMESTAMPTZ") and _ISO_TIMESTAMP.fullmatch(text):
-        return f"{'TIMESTAMP_NTZ' if to == t.TIMESTAMP else 'TIMESTAMP'} '{text}'"
-    if to == t.BOOLEAN and text.lower() in ("true", "false"):
-        return text.upper()
-    if to.name == "UUID" and re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", text):
-        return string(text.lower())
-    if t.integer(to) and re.fullmatch(r"[+-]?\d+", text) and t.holds(to, int(text)):
-        return cast_sql(f"{int(text)}BD", to)
-    if (to.name == "DECIMAL" or t.floating(to)) and _NUMBER.fullmatch(text):
-        return f"CAST('{text}' AS {t.spark(to)})"
-    return None

@@ -2,9 +2,9 @@
 
 Queries of dynamic tables are DuckDB SQL and run in Spark. Every expression gets the type that DuckDB gives it, and is
 written so that Spark has nothing left to decide: casts, rounding, division, the place of NULLs. Only what is on the
-lists of ``functions``, ``texts``, ``times``, ``operators``, ``aggregates`` is let through, and all of that is held to
-DuckDB by the conformance suite, ``tests/spark/test_dialect.py``. ``check`` asks once, when a table is declared;
-``to_spark`` translates what a refresh runs, with ``output_types`` for those who read its result.
+lists of ``functions``, ``texts``, ``times``, ``operators``, ``aggregates``, ``windows`` is let through, and all of that
+is held to DuckDB by the conformance suite, ``tests/spark/test_dialect.py``. ``check`` asks once, when a table is
+declared; ``to_spark`` translates what a refresh runs, with ``output_types`` for those who read its result.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lakemill.core.algebra import Expr, is_true
 from lakemill.core.casts import implicit
 from lakemill.core.clock import with_parameter
 from lakemill.core.ducktypes import Type, quote
+from lakemill.core.membership import refuse_both, refuse_inside
 from lakemill.core.names import fold
 from lakemill.core.position import START, Position
 from lakemill.core.scalars import Expressions, Scope
@@ -238,6 +239,7 @@ class _Queries:
             given = [node.this, *node.expressions] if isinstance(node, exp.Explode) else node.expressions
             if len(given) > 1:
                 raise Refused(node, "unnest of more than one level is not translated", "unnest once per level")
+            refuse_inside(given[0], "unnest")
             value = inside.value(given[0])
             return Value(f"explode({value.sql})", _element(value, node))
         if (star := node.find(exp.Star)) is not None and not isinstance(star.parent, exp.Count):
@@ -279,6 +281,7 @@ class _Queries:
         if (order := query.args.get("order")) is not None:
             places = ", ".join(inside.ordered(item) for item in order.expressions)
             if query.args.get("limit") or query.args.get("offset"):
+                refuse_inside(order, "ORDER BY")
                 parts.append(f"ORDER BY {places}")
         for name in ("limit", "offset"):
             if (given := query.args.get(name)) is not None:
@@ -343,6 +346,7 @@ class _Queries:
         else:
             scope.relations[:] = seen.relations
         if (on := join.args.get("on")) is not None:
+            refuse_both(on, fold(join.this.alias_or_name), {name for name, _ in seen.relations})
             text += f" ON {Expressions(seen, self.query).condition(on)}"
         return text
 
@@ -354,6 +358,7 @@ class _Queries:
         on = join.args.get("on")
         if not simple or side not in ("", "LEFT") or (on is not None and not is_true(on)):
             raise Refused(join, "this form of UNNEST is not translated", "unnest one list, without a condition")
+        refuse_inside(unnest, "unnest")
         value = Expressions(scope, self.query).value(unnest.expressions[0])
         name, word = named[0] if named else "unnest", "explode_outer" if side else "explode"
         table = fold(unnest.alias or "unnest")

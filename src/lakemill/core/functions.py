@@ -18,10 +18,15 @@ from lakemill.core.value import Refused, Value, cast_sql, fails
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of a query, its arguments translated, in the order in which sqlglot keeps them."""
+    """A function of a query, its arguments translated, in the order in which sqlglot keeps them.
+
+    ``over``: the FILTER or the window of an aggregate. It comes with the call: a mark in Spark's text, to be replaced
+    later, would be found in the user's own words too.
+    """
 
     node: Expr
     args: Sequence[Value]
+    over: str = ""
 
     def refuse(self, message: str, remedy: str) -> Refused:
         return Refused(self.node, message, remedy)

@@ -5,23 +5,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
 from lakemill.core import ducktypes as t
-from lakemill.core.aggregates import AGGREGATES, LISTS, OVER, WINDOWS, Key
+from lakemill.core.aggregates import AGGREGATES, LISTS, Key
 from lakemill.core.algebra import Expr
 from lakemill.core.casts import explicit, implicit
 from lakemill.core.ducktypes import Type, quote
 from lakemill.core.functions import NUMBERS, Call, Rule, struct_field, unified
+from lakemill.core.literals import literal
+from lakemill.core.membership import filters, known_or_null
 from lakemill.core.names import fold
 from lakemill.core.operators import OPERATORS, compared, truth
 from lakemill.core.texts import TEXTS
 from lakemill.core.times import TIMES
 from lakemill.core.value import Refused, Value, cast_sql, string
+from lakemill.core.windows import SKIPPING, WINDOWS, order_and_frame, whole
 
 SCALARS: Mapping[str, Rule] = {**OPERATORS, **NUMBERS, **TEXTS, **TIMES}
 FORMS = (
@@ -63,6 +65,8 @@ class Scope:
 
     relations: list[tuple[str, dict[str, tuple[str, Type]]]] = field(default_factory=list)
     outer: Scope | None = None
+    seen: bool = False
+    """Whether a column of it was found."""
 
     def add(self, alias: str, columns: Mapping[str, Type]) -> None:
         self.relations.append((fold(alias), {fold(name): (name, type_) for name, type_ in columns.items()}))
@@ -70,9 +74,12 @@ class Scope:
     def find(self, table: str, name: str) -> Value | None:
         for alias, columns in self.relations:
             if (not table or alias == fold(table)) and (known := columns.get(fold(name))) is not None:
+                self.seen = True
                 shown = f"{quote(alias)}.{quote(known[0])}" if table else quote(known[0])
                 return Value(shown, known[1])
-        return self.outer.find(table, name) if self.outer is not None else None
+        found = self.outer.find(table, name) if self.outer is not None else None
+        self.seen |= found is not None
+        return found
 
 
 def key(node: Expr) -> str:
@@ -108,7 +115,7 @@ class Expressions:
         remedy = _REMEDIES.get(name, "write it with functions that both engines share")
         return Refused(node, f"{told}: DuckDB and Spark are not known to give the same answer for it", remedy)
 
-    def _call(self, node: Expr) -> Call:
+    def _call(self, node: Expr, over: str = "") -> Call:
         if isinstance(node, exp.UnixToTime | exp.DateTrunc | exp.SHA2):  # the rest of these is part of the name
             return Call(node, [self.value(node.this)])
         values = []
@@ -123,7 +130,7 @@ class Expressions:
                     values.append(self.value(each))
                 elif each and name not in _NOTES and name != "this":
                     raise Refused(node, f"{node.sql('duckdb')}: {name} is not translated", "leave it out")
-        return Call(node, values)
+        return Call(node, values, over)
 
     def _tuple(self, node: Expr) -> Value:
         """``count(DISTINCT (a, b))``: a row is something, also where all of it is NULL."""
@@ -147,21 +154,6 @@ class Expressions:
                     found = struct_field(found, step, node)
                 return found
         raise Refused(node, f"there is no column {node.sql('duckdb')} here", "name a column of the query's tables")
-
-    def _literal(self, node: Expr) -> Value:
-        text = str(node.this)
-        if node.is_string:
-            return Value(string(text), t.STRING_LITERAL, text)
-        text = text.replace("_", "")
-        if re.fullmatch(r"\d+", text):
-            type_ = t.literal_type(int(text))
-            shown = {"INTEGER": text, "BIGINT": f"{text}L"}.get(type_.name) or cast_sql(f"{text}BD", type_)
-            return Value(shown, type_, int(text))
-        if re.fullmatch(r"\d*\.\d*", text):
-            whole, fraction = text.split(".")
-            type_ = t.decimal(max(len(whole) + len(fraction), 1), len(fraction))
-            return Value(cast_sql(f"{whole or 0}.{fraction or 0}BD", type_), type_, float(text))
-        return Value(f"{text}D", t.DOUBLE)
 
     def _placeholder(self, node: Expr) -> Value:
         return Value(f":{node.name}", t.VARCHAR)
@@ -214,7 +206,7 @@ class Expressions:
         (index,) = node.expressions if len(node.expressions) == 1 else (None,)
         if isinstance(index, exp.Literal) and index.is_string:
             return struct_field(value, index.name, node)
-        number = _number(index)
+        number = whole(index)
         if value.type.name != "LIST" or number is None:
             raise Refused(
                 node, f"{node.sql('duckdb')} is not translated", "use a constant place of a list, or substring"
@@ -247,10 +239,9 @@ class Expressions:
 
     # ------------------------------------------------------------ aggregates, windows
     def _aggregate(self, node: Expr, over: str) -> Value:
-        value = self._listed(node) if key(node) in LISTS else AGGREGATES[key(node)](self._call(node))
-        return Value(value.sql.replace(OVER, over), value.type)
+        return self._listed(node, over) if key(node) in LISTS else AGGREGATES[key(node)](self._call(node, over))
 
-    def _listed(self, node: Expr) -> Value:
+    def _listed(self, node: Expr, over: str) -> Value:
         """list and string_agg, whose order is said."""
         if not isinstance(node.this, exp.Order):
             raise Refused(node, f"{node.sql('duckdb')} has no order, so no one answer", "add an ORDER BY inside")
@@ -262,7 +253,7 @@ class Expressions:
             for item in node.this.expressions
         ]
         rest = [self.value(node.args["separator"])] if node.args.get("separator") is not None else []
-        return LISTS[key(node)](Call(node, [value, *rest]), keys, distinct)
+        return LISTS[key(node)](Call(node, [value, *rest], over), keys, distinct)
 
     def _filter(self, node: Expr) -> Value:
         if key(node.this) not in AGGREGATES and key(node.this) not in LISTS:
@@ -278,39 +269,19 @@ class Expressions:
         rule = WINDOWS.get(name) or AGGREGATES.get(name)
         if rule is None:
             raise self._unknown(function)
+        if nulls and name not in SKIPPING:
+            raise Refused(node, f"{name} with IGNORE NULLS is not known to Spark", "leave IGNORE NULLS out")
         if node.args.get("alias") is not None:
             raise Refused(node, "a named window is not translated", "write the window out")
         if isinstance(function.this, exp.Distinct):
             raise Refused(node, "DISTINCT in a window is not known to Spark", "aggregate in a subquery")
-        value = rule(self._call(function))
-        return Value(value.sql.replace(OVER, f"{nulls} OVER ({self._window_parts(node)})"), value.type)
+        return rule(self._call(function, f"{nulls} OVER ({self._window_parts(node, name)})"))
 
-    def _window_parts(self, node: Expr) -> str:
-        parts = []
-        if partition := node.args.get("partition_by"):
-            parts.append("PARTITION BY " + ", ".join(self.grouped(each).sql for each in partition))
-        if order := node.args.get("order"):
-            parts.append("ORDER BY " + ", ".join(self.ordered(each) for each in order.expressions))
-        if spec := node.args.get("spec"):
-            parts.append(self._frame(spec, node))
-        return " ".join(parts)
-
-    def _frame(self, spec: Expr, node: Expr) -> str:
-        kind = str(spec.args.get("kind") or "")
-        ends = []
-        for end in ("start", "end"):
-            bound, side = spec.args.get(end), spec.args.get(f"{end}_side")
-            if bound is None:
-                bound, side = "CURRENT ROW", None
-            if not isinstance(bound, str):
-                number = _number(bound)
-                if number is None or number < 0 or kind != "ROWS":
-                    raise Refused(node, "a frame by values or by a computed number is not translated", "use ROWS")
-                bound = str(number)
-            ends.append(f"{bound} {side or ''}".strip())
-        if spec.args.get("exclude") or kind not in ("ROWS", "RANGE"):
-            raise Refused(node, f"a frame of {kind} or with EXCLUDE is not translated", "use ROWS or RANGE")
-        return f"{kind} BETWEEN {ends[0]} AND {ends[1]}"
+    def _window_parts(self, node: Expr, function: str) -> str:
+        partition, order = node.args.get("partition_by"), node.args.get("order")
+        parts = ["PARTITION BY " + ", ".join(self.grouped(each).sql for each in partition)] if partition else []
+        ordered = [self.ordered(each) for each in order.expressions] if order is not None else []
+        return " ".join([*parts, *order_and_frame(node, function, ordered)])
 
     # ------------------------------------------------------------ keys
     def grouped(self, node: Expr) -> Value:
@@ -349,7 +320,8 @@ class Expressions:
             if node.args.get("unnest") or node.args.get("field"):
                 raise self._unknown(node)
             return SCALARS["In"](Call(node, [self.value(node.this), *(self.value(each) for each in node.expressions)]))
-        text, columns = self.query(inner.unnest(), self.scope)
+        around = Scope(self.scope.relations, self.scope.outer)
+        text, columns = self.query(inner.unnest(), around)
         value = self.value(node.this)
         ((name, type_),) = columns.items() if len(columns) == 1 else (("", t.NULL),)
         wide = t.common(value.type, type_)
@@ -358,7 +330,12 @@ class Expressions:
         if wide != type_:
             among = implicit(Value(quote(name), type_), wide, node).sql
             text = " ".join(["SELECT", among, f"FROM ({text})"])
-        return Value(f"({implicit(value, wide, node).sql} IN ({text}))", t.BOOLEAN)
+        if around.seen and not filters(node) and node.this.find(exp.AggFunc, exp.Window, exp.Query):
+            told = "an aggregate, a window or a subquery is looked for in a correlated subquery"
+            raise Refused(node, told, "select it in a subquery of FROM")
+        mine = implicit(value, wide, node).sql
+        found = f"({mine} IN ({text}))"
+        return Value(found if filters(node) else known_or_null(mine, text, found, around.seen), t.BOOLEAN)
 
 
 def _chosen(conditions: list[str], values: list[Value]) -> Value:
@@ -367,15 +344,9 @@ def _chosen(conditions: list[str], values: list[Value]) -> Value:
     return Value(f"CASE {' '.join(parts)}{rest} END", values[0].type)
 
 
-def _number(node: object) -> int | None:
-    if isinstance(node, exp.Neg) and (inner := _number(node.this)) is not None:
-        return -inner
-    return int(node.name) if isinstance(node, exp.Literal) and node.is_int else None
-
-
 _FORMS: Mapping[type, Callable[[Expressions, Expr], Value]] = {
     exp.Column: Expressions._column,
-    exp.Literal: Expressions._literal,
+    exp.Literal: lambda _, node: literal(node),
     exp.Null: lambda _, node: Value("NULL", t.NULL),
     exp.Boolean: lambda _, node: Value("TRUE" if node.this else "FALSE", t.BOOLEAN),
     exp.Placeholder: Expressions._placeholder,
