@@ -126,6 +126,11 @@ class UnknownDynamicTable(UserError):
     code = "UNKNOWN_DYNAMIC_TABLE"
     default_remedy = "list them with SHOW DYNAMIC TABLES"
 
+    def __init__(self, message: str, *, name: str = "", remedy: str | None = None, place: str | None = None) -> None:
+        super().__init__(message, remedy=remedy, place=place)
+        self.name = name
+        """The one that is not there."""
+
 
 class UnknownProfile(UserError):
     code = "UNKNOWN_PROFILE"

@@ -408,17 +408,32 @@ def test_rename_in_other_letters_and_schemas(lakemill: Lakemill, chain: TestLake
 
 
 def test_names_are_told_with_the_place_of_the_statement(lakemill: Lakemill, chain: TestLake) -> None:
-    for text, code in (
-        ("DROP DYNAMIC TABLE big", "HAS_DEPENDENTS"),
-        ("ALTER DYNAMIC TABLE nix SUSPEND", "UNKNOWN_DYNAMIC_TABLE"),
-        ("ALTER DYNAMIC TABLE nix REFRESH", "UNKNOWN_DYNAMIC_TABLE"),
-        ("EXPLAIN REFRESH nix", "UNKNOWN_DYNAMIC_TABLE"),
-        ("ALTER DYNAMIC TABLE big RENAME TO orders", "TABLE_EXISTS"),
+    for text, code, at in (
+        ("DROP DYNAMIC TABLE big", "HAS_DEPENDENTS", "big"),
+        ("ALTER DYNAMIC TABLE nix SUSPEND", "UNKNOWN_DYNAMIC_TABLE", "nix"),
+        ("ALTER DYNAMIC TABLE big, nix REFRESH", "UNKNOWN_DYNAMIC_TABLE", "nix"),
+        ("ALTER DYNAMIC TABLE nix SET PRIORITY = 1", "UNKNOWN_DYNAMIC_TABLE", "nix"),
+        ("DESCRIBE DYNAMIC TABLE main.nix", "UNKNOWN_DYNAMIC_TABLE", "main.nix"),
+        ("EXPLAIN REFRESH nix", "UNKNOWN_DYNAMIC_TABLE", "nix"),
+        ("ALTER DYNAMIC TABLE nix RENAME TO y", "UNKNOWN_DYNAMIC_TABLE", "nix"),
+        ("ALTER DYNAMIC TABLE big RENAME TO orders", "TABLE_EXISTS", "orders"),
+        ("ALTER DYNAMIC TABLE big RENAME TO nowhere.x", "UNKNOWN_TABLE", "nowhere"),
+        ("REFRESH DYNAMIC TABLE big", "BAD_STATEMENT", "REFRESH"),
     ):
-        lakemill(chain, "sql", f"/* a mistake */\n {text}").failed(code, 2, about="line 2, column 2: ", remedy="")
+        place = f"line 2, column {2 + text.index(at)}: "
+        lakemill(chain, "sql", f"/* a mistake */\n {text}").failed(code, 2, about=place, remedy="")
     cycle = declared("big", "SELECT cust AS id FROM by_cust").replace("CREATE", "CREATE OR REPLACE")
     lakemill(chain, "create", cycle).failed("CYCLE", 2, about="line 1, column 89: ", remedy="base table")
     lakemill(chain, "point", "big").failed("NO_COMMON_POINT", 2, about="main.big: never loaded", remedy="refresh")
+
+
+def test_a_table_is_told_by_what_it_is(lakemill: Lakemill, chain: TestLake, without_spark: None) -> None:
+    ok(lakemill(chain, "sql", "CREATE VIEW few AS FROM orders"))
+    for words in (("refresh",), ("describe",), ("history",), ("suspend",), ("drop",)):
+        told = "main.orders is a plain table, not a dynamic table"
+        lakemill(chain, *words, "orders").failed("UNKNOWN_DYNAMIC_TABLE", 2, about=told, remedy="fresh by itself")
+    lakemill(chain, "explain", "few").failed("UNKNOWN_DYNAMIC_TABLE", 2, about="main.few is a view", remedy="SHOW")
+    lakemill(chain, "sql", "REFRESH DYNAMIC TABLE big").failed("BAD_STATEMENT", 2, remedy="ALTER DYNAMIC TABLE name")
 
 
 def test_a_column_that_others_use_is_missed(lakemill: Lakemill, chain: TestLake) -> None:
@@ -588,7 +603,7 @@ def test_every_statement_from_python(orders: TestLake, without_spark: None) -> N
         assert len(lake.execute("EXPLAIN REFRESH m") or ()) == 2
         with pytest.raises(HasDependents, match=r"main\.m") as refused:
             lake.execute("DROP DYNAMIC TABLE big")
-        assert refused.value.place == "line 1, column 1"
+        assert refused.value.place == "line 1, column 20"
         assert lake.execute("DROP DYNAMIC TABLE big CASCADE") == ("main.big", "main.m")
 
 
@@ -686,6 +701,10 @@ def test_each_table_is_judged_by_itself(lakemill: Lakemill, orders: TestLake, sp
     ok(lakemill(orders, "create", declared("bad", "SELECT id, amount FROM orders WHERE id < 2", "")))
     before = lakemill(orders, "snapshots", *_JSON).json[-1]["snapshot"]
     ok(lakemill(orders, "sql", "UPDATE bad SET amount = 7.25 WHERE id = 1"))
+    dropped = lakemill(orders, "sql", "INSERT INTO orders VALUES (1, 1, 1, NULL);\ndrop table if exists Main.BAD")
+    told = "line 2, column 22: Main.BAD is a dynamic table"
+    dropped.failed("BAD_STATEMENT", 2, about=told, remedy="DROP DYNAMIC TABLE")
+    ok(lakemill(orders, "sql", "CREATE TABLE gone (x INT); DROP TABLE gone"))
     ran = lakemill(orders, "verify", "nix", "good", "bad")
     assert ran.code == 1, "a table that differs weighs more than one that can't be judged"
     assert ran.out.splitlines()[0].startswith("main.good equals its query at data snapshot ")

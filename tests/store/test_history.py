@@ -65,7 +65,7 @@ def full(table):
 
 def test_everything_comes_back(where, make):
     saved = full(make("t"))
-    told = {"files", "affected_keys", "cardinality_ratio"}  # by whoever did it, and not remembered
+    told = {"files", "affected_keys", "cardinality_ratio", "cause"}  # by whoever did it, and not remembered
     for field in fields(saved):
         assert field.name in told or getattr(saved, field.name) not in (None, (), {}), field.name
     save_refresh(where, replace(saved, **dict.fromkeys(told, 3)))

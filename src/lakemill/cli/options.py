@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lakemill.cli.output import Format, Output
-from lakemill.errors import BadArgument
+from lakemill.errors import BadArgument, UnknownDynamicTable
 
 if TYPE_CHECKING:
     from lakemill.core.names import QualifiedName
@@ -53,11 +53,22 @@ class Given:
         """The lake of the folder, closed afterwards."""
         from lakemill.runtime.open import open as open_lake
 
-        with open_lake(self.settings()) as lake:
+        with open_lake(self.settings()) as lake, _told_plainly(lake):
             yield lake
 
     def output(self, wanted: Format | None = None) -> Output:
         return Output(wanted or self.format, sys.stdout)
+
+
+@contextmanager
+def _told_plainly(lake: Lake) -> Iterator[None]:
+    try:
+        yield
+    except UnknownDynamicTable:  # only then: what carries out statements is much to import
+        from lakemill.runtime.statements import told_plainly
+
+        with told_plainly(lake):
+            raise
 
 
 def taught(function: Callable[..., object]) -> str:

@@ -65,6 +65,7 @@ def command(
     if ours is not None and at is not None:
         raise BadArgument("statements about dynamic tables have no --at", place="--at", remedy="leave --at out")
     with given(context).lake() as lake:
+        _refuse_drops(lake, script)
         if ours is not None:
             with output.several() if len(ours) > 1 else nullcontext():
                 _run_each(lake, ours, script, output)
@@ -91,6 +92,15 @@ def _with_ours(script: Script) -> list[Statement] | None:
         return None
     found = list(parse_script(script.text, script.name))
     return None if all(isinstance(statement, PlainSql) for statement in found) else found
+
+
+def _refuse_drops(lake: Lake, script: Script) -> None:
+    from lakemill.core.ddl import may_drop
+
+    if may_drop(script.text):
+        from lakemill.runtime.statements import refuse_drops
+
+        refuse_drops(lake, script.text, script.name)
 
 
 def _run_each(lake: Lake, statements: list[Statement], script: Script, output: Output) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from lakemill.core.definition import DOWNSTREAM, Definition
-from lakemill.core.names import fold, quote
+from lakemill.core.names import QualifiedName, fold, quote
 from lakemill.core.position import Position
 from lakemill.core.properties import PROPERTIES, change, read_key, read_value, shown
 from lakemill.core.statement import (
@@ -36,6 +37,7 @@ from lakemill.core.tokens import Kind, Reader, statements
 from lakemill.errors import BadStatement
 
 _OUR_WORDS = re.compile(r"\b(DYNAMIC|REFRESH)\b", re.IGNORECASE)
+_DROPS = re.compile(r"\bDROP\b", re.IGNORECASE)
 _QUERY_STARTS = frozenset({"SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "("})
 
 
@@ -59,6 +61,22 @@ def parse_definition(script: str, file: str | None = None) -> Create:
     raise BadStatement("one CREATE DYNAMIC TABLE statement should stand here", remedy=_USAGE["CREATE"], place=place)
 
 
+def may_drop(script: str) -> bool:
+    """Whether a script can hold a DROP TABLE at all."""
+    return _DROPS.search(script) is not None
+
+
+def dropped_tables(script: str, file: str | None = None) -> Iterator[tuple[QualifiedName, Position]]:
+    """What DuckDB's own DROP TABLE names, and where; names with a catalog are left to DuckDB."""
+    with suppress(BadStatement):  # what can't be read, DuckDB refuses in its own words
+        for reader in statements(script, file):
+            if reader.skip("DROP", "TABLE"):
+                reader.skip("IF", "EXISTS")
+                place = reader.position
+                with suppress(BadStatement):
+                    yield reader.name(), place
+
+
 # ---------------------------------------------------------------- the grammar
 _USAGE = {
     "CREATE": "write CREATE DYNAMIC TABLE name TARGET_LAG = '5 minutes' AS SELECT …",
@@ -67,6 +85,7 @@ _USAGE = {
     "SHOW": "write SHOW DYNAMIC TABLES [LIKE 'pattern']",
     "DESCRIBE": "write DESCRIBE DYNAMIC TABLE name",
     "EXPLAIN": "write EXPLAIN REFRESH name",
+    "REFRESH": "write ALTER DYNAMIC TABLE name REFRESH [FULL]",
 }
 
 
@@ -180,29 +199,30 @@ def _columns(reader: Reader) -> tuple[str, ...]:
 
 def _alter(reader: Reader, at: Position) -> Own:
     missing_ok = _if_exists(reader, "ALTER")
-    names = reader.names()
+    names, places = reader.names()
     token = reader.token
     if len(names) > 1 and token.text in ("SET", "UNSET", "RENAME"):
         raise reader.wrong(f"{token.text} is for one table at a time", remedy="write one statement for each")
     if reader.skip("SUSPEND"):
         reader.done(_USAGE["ALTER"])
-        return Suspend(at, names, missing_ok)
+        return Suspend(at, names, missing_ok, places)
     if reader.skip("RESUME"):
         reader.done(_USAGE["ALTER"])
-        return Resume(at, names, missing_ok)
+        return Resume(at, names, missing_ok, places)
     if reader.skip("REFRESH"):
         full = reader.skip("FULL")
         reader.done(_USAGE["ALTER"])
-        return Refresh(at, names, full, missing_ok)
+        return Refresh(at, names, full, missing_ok, places)
     if reader.skip("RENAME"):
         reader.expect("TO", remedy="write RENAME TO name")
+        places = (*places, reader.position)
         to = reader.name("the new name")
         reader.done(_USAGE["ALTER"])
-        return Rename(at, names[0], to, missing_ok)
+        return Rename(at, names[0], to, missing_ok, places)
     if reader.skip("SET"):
-        return Change(at, names[0], _set(reader), missing_ok=missing_ok)
+        return Change(at, names[0], _set(reader), missing_ok=missing_ok, places=places)
     if reader.skip("UNSET"):
-        return Change(at, names[0], unset=_unset(reader), missing_ok=missing_ok)
+        return Change(at, names[0], unset=_unset(reader), missing_ok=missing_ok, places=places)
     raise reader.wrong(
         f"SUSPEND, RESUME, REFRESH, SET, UNSET or RENAME should stand here, not {reader.found()}",
         remedy=_USAGE["ALTER"],
@@ -248,14 +268,14 @@ def _alterable(reader: Reader) -> str:
 
 def _drop(reader: Reader, at: Position) -> Drop:
     missing_ok = _if_exists(reader, "DROP")
-    name = reader.name()
+    place, name = reader.position, reader.name()
     if reader.sees(","):
         raise reader.wrong("DROP is for one table at a time", remedy="write one statement for each")
     cascade = reader.skip("CASCADE")
     if not cascade:
         reader.skip("RESTRICT")
     reader.done(_USAGE["DROP"])
-    return Drop(at, name, missing_ok, cascade)
+    return Drop(at, name, missing_ok, cascade, (place,))
 
 
 def _show(reader: Reader, at: Position) -> Show:
@@ -269,9 +289,9 @@ def _show(reader: Reader, at: Position) -> Show:
 
 
 def _describe(reader: Reader, at: Position) -> Describe:
-    name = reader.name()
+    place, name = reader.position, reader.name()
     reader.done(_USAGE["DESCRIBE"])
-    return Describe(at, name)
+    return Describe(at, name, (place,))
 
 
 def _if_exists(reader: Reader, verb: str) -> bool:
@@ -282,9 +302,9 @@ def _if_exists(reader: Reader, verb: str) -> bool:
 
 
 def _explain(reader: Reader, at: Position) -> ExplainRefresh:
-    name = reader.name()
+    place, name = reader.position, reader.name()
     reader.done(_USAGE["EXPLAIN"])
-    return ExplainRefresh(at, name)
+    return ExplainRefresh(at, name, (place,))
 
 
 _OURS: Mapping[tuple[str, ...], Callable[[Reader, Position], Own]] = {
@@ -295,7 +315,10 @@ _OURS: Mapping[tuple[str, ...], Callable[[Reader, Position], Own]] = {
     ("DESC", "DYNAMIC", "TABLE"): _describe,
     ("EXPLAIN", "REFRESH"): _explain,
 }
-_ALMOST_OURS = {"ALTER": "ALTER", "DROP": "DROP", "SHOW": "SHOW", "DESCRIBE": "DESCRIBE", "DESC": "DESCRIBE"}
+_ALMOST_OURS = {
+    **{verb: verb for verb in ("ALTER", "DROP", "SHOW", "DESCRIBE", "REFRESH")},
+    "DESC": "DESCRIBE",
+}
 
 
 # ---------------------------------------------------------------- and back

@@ -15,6 +15,9 @@ from lakemill.core.names import QualifiedName
 from lakemill.core.position import Position
 from lakemill.core.properties import change
 
+Places: TypeAlias = tuple[Position, ...]
+"""Where the names of a statement stand, in their order; empty where it was not read from text."""
+
 
 class IfExists(Enum):
     """What CREATE does where there is such a dynamic table already."""
@@ -39,6 +42,7 @@ class Suspend:
     at: Position
     names: tuple[QualifiedName, ...]
     missing_ok: bool = False
+    places: Places = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class Resume:
     at: Position
     names: tuple[QualifiedName, ...]
     missing_ok: bool = False
+    places: Places = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class Refresh:
     names: tuple[QualifiedName, ...]
     full: bool = False
     missing_ok: bool = False
+    places: Places = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,7 @@ class Change:
     values: Mapping[str, Any] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     missing_ok: bool = False
+    places: Places = field(default=(), compare=False)
 
     def apply(self, definition: Definition) -> Definition:
         return change(definition, self.values, self.unset)
@@ -78,6 +85,7 @@ class Rename:
     name: QualifiedName
     to: QualifiedName
     missing_ok: bool = False
+    places: Places = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,7 @@ class Drop:
     name: QualifiedName
     missing_ok: bool = False
     cascade: bool = False
+    places: Places = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +107,14 @@ class Show:
 class Describe:
     at: Position
     name: QualifiedName
+    places: Places = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainRefresh:
     at: Position
     name: QualifiedName
+    places: Places = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,11 +190,13 @@ class Reader:
             )
         return QualifiedName(parts[0] if len(parts) == 2 else MAIN, parts[-1])
 
-    def names(self) -> tuple[QualifiedName, ...]:
-        found = [self.name()]
+    def names(self) -> tuple[tuple[QualifiedName, ...], tuple[Position, ...]]:
+        """And where each stands."""
+        places, found = [self.position], [self.name()]
         while self.skip(","):
+            places.append(self.position)
             found.append(self.name())
-        return tuple(found)
+        return tuple(found), tuple(places)
 
     def rest(self) -> str:
         """All that is left, as it was written."""

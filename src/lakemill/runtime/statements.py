@@ -11,10 +11,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakemill.core import statement as own
-from lakemill.core.ddl import parse_script
-from lakemill.core.position import START
+from lakemill.core.ddl import dropped_tables, parse_script
+from lakemill.core.names import QualifiedName, parse_name
+from lakemill.core.position import START, Position
 from lakemill.core.statement import Own
-from lakemill.errors import BadStatement, Cycle, HasDependents, TableExists, UnknownDynamicTable, UnknownTable
+from lakemill.errors import (
+    BadStatement,
+    Cycle,
+    HasDependents,
+    LakemillError,
+    TableExists,
+    UnknownDynamicTable,
+    UnknownTable,
+)
 from lakemill.runtime import dynamic, show
 from lakemill.runtime.explain import Explained, explain_chain
 from lakemill.runtime.refresh import refresh
@@ -41,7 +50,7 @@ def execute(lake: Lake, text: str) -> Result:
         raise BadStatement(
             "this is no statement about dynamic tables", remedy="run it with lake.sql(…)", place=found[0].at.place()
         )
-    with placed(found[0]):
+    with placed(found[0]), told_plainly(lake):
         return _carried_out(lake, found[0])
 
 
@@ -72,9 +81,57 @@ def _carried_out(lake: Lake, statement: Own) -> Result:
 
 @contextmanager
 def placed(statement: Own, file: str | None = None) -> Iterator[None]:
-    """Names that are wrong are told with the place of the statement, where nothing closer is known."""
+    """Names that are wrong are told with the place where they stand, as far as it is known."""
     try:
         yield
     except (Cycle, HasDependents, TableExists, UnknownDynamicTable, UnknownTable) as error:
-        error.place = error.place or statement.at.place(file)
+        error.place = error.place or _place(statement, error).place(file)
         raise
+
+
+def _place(statement: Own, error: LakemillError) -> Position:
+    if isinstance(statement, own.Create | own.Show) or not statement.places:
+        return statement.at
+    if isinstance(statement, own.Rename) and isinstance(error, TableExists | UnknownTable):
+        return statement.places[1]
+    if isinstance(statement, own.Suspend | own.Resume | own.Refresh) and isinstance(error, UnknownDynamicTable):
+        named = zip(statement.names, statement.places, strict=True)
+        return next((place for name, place in named if str(name) == error.name), statement.at)
+    return statement.places[0]
+
+
+@contextmanager
+def told_plainly(lake: Lake) -> Iterator[None]:
+    """Who names a plain table, or a view, where a dynamic one is meant is told that it is one."""
+    try:
+        yield
+    except UnknownDynamicTable as error:
+        kind = _kind(lake, parse_name(error.name)) if error.name else None
+        if kind is not None:
+            error.message = f"{error.name} is a {kind}, not a dynamic table"
+            error.remedy = "it is fresh by itself; SHOW DYNAMIC TABLES lists those that are refreshed"
+        raise
+
+
+def _kind(lake: Lake, name: QualifiedName) -> str | None:
+    with lake.catalog() as catalog:
+        head = catalog.head().id
+        if catalog.table_id(name.schema, name.name, head) is not None:
+            return "plain table"
+        return None if catalog.view(name.schema, name.name, head) is None else "view"
+
+
+def refuse_drops(lake: Lake, script: str, file: str | None = None) -> None:
+    """DuckDB's DROP TABLE would take the content, and leave a definition whose next refresh brings it back.
+
+    A table that somebody made where a dynamic one was to be may go.
+    """
+    for name, place in dropped_tables(script, file):
+        known = definitions.find(lake.conn, name)
+        if known is None or known.table_id is None:
+            continue
+        with lake.catalog() as catalog:
+            own = catalog.table_id(name.schema, name.name, catalog.head().id) == known.table_id
+        if own:
+            cure = f"write DROP DYNAMIC TABLE {name}"
+            raise BadStatement(f"{name} is a dynamic table", remedy=cure, place=place.place(file))

@@ -179,7 +179,7 @@ def find(where: Executor, name: QualifiedName) -> DynamicTable | None:
 def get(where: Executor, name: QualifiedName) -> DynamicTable:
     found = find(where, name)
     if found is None:
-        raise UnknownDynamicTable(f"there is no dynamic table {name}")
+        raise UnknownDynamicTable(f"there is no dynamic table {name}", name=str(name))
     return found
 
 
