@@ -15,7 +15,7 @@ import lakemill as door
 from lakemill.cli import failure
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome, State, Trigger
-from lakemill.errors import BadStatement, HasDependents, StrictRefused, UnknownTable
+from lakemill.errors import BadStatement, HasDependents, StrictRefused, UnknownTable, WrongType
 from lakemill.lake import duck
 from lakemill.runtime.dynamic import Created
 from lakemill.runtime.explain import explain_chain
@@ -569,6 +569,19 @@ def test_a_recorded_error_has_the_exit_code_of_its_class() -> None:
     assert isinstance(error, StrictRefused)
     assert (error.exit_code, error.remedy) == (3, "REFRESH … FULL loads it")
     assert failure.recorded(None, "gone", "main.x").code == "REFRESH_FAILED"
+
+
+def test_a_failed_load_has_one_remedy(lakemill: Lakemill, orders: TestLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = WrongType("a value can't be computed", remedy="change the value")
+    monkeypatch.setattr("lakemill.runtime.refresh.Refresh.planned", Mock(side_effect=wrong))
+    text = f"{declared('a', 'SELECT id FROM orders')}; {declared('b', 'SELECT id FROM orders', '')}"
+    told = (
+        "error[REFRESH_FAILED] main.b could not be loaded: WRONG_TYPE: a value can't be computed → change the value; "
+    )
+    ran = lakemill(orders, "sql", text)
+    assert (ran.code, ran.err) == (2, f"{told}the 1 before it is committed\n")
+    ok(lakemill(orders, "drop", "a"))
+    assert lakemill(orders, "create", text).err.splitlines()[-1] == f"{told}the one before it stays"
 
 
 def test_nothing_to_refresh(lakemill: Lakemill, lake: TestLake, without_spark: None) -> None:

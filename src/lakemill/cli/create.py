@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lakemill.cli import records
+from lakemill.cli import failure, records
 from lakemill.cli.options import FormatOption, given
 from lakemill.cli.output import Format, Output
 from lakemill.cli.script import FileOption, SqlArgument, read_script
@@ -59,7 +59,7 @@ def create(lake: Lake, statements: Sequence[Create], output: Output, file: str |
     except LakemillError as error:
         if done:
             stay = "the one before it stays" if len(done) == 1 else f"the {len(done)} before it stay"
-            error.remedy = f"{error.remedy or 'correct it'}; {stay}"
+            failure.cured(error, stay, "correct it")
         raise
     finally:
         if done:

@@ -17,6 +17,14 @@ def line(error: LakemillError) -> str:
     return f"error[{error.code}] {where}{error.message.strip()}{cure}"
 
 
+def cured(error: LakemillError, state: str, otherwise: str) -> LakemillError:
+    """With how things stand after it; what a refresh was recorded with has its remedy in the text."""
+    if not error.remedy:
+        error.message, _, error.remedy = error.message.partition(" → ")
+    error.remedy = f"{error.remedy or otherwise}; {state}"
+    return error
+
+
 def recorded(code: str | None, text: str, place: str) -> LakemillError:
     """The error that a refresh was recorded with, which decides the exit code; `text` may end in its remedy."""
     message, _, remedy = text.partition(" → ")

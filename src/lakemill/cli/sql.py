@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lakemill.cli import failure
 from lakemill.cli.options import FormatOption, given
 from lakemill.cli.output import Format, Output
 from lakemill.cli.script import FileOption, Script, SqlArgument, read_script
@@ -236,9 +237,7 @@ def _with_place(error: LakemillError, script: Script, offset: int, picture: re.M
 
 
 def _with_remedy(error: LakemillError, done: str) -> LakemillError:
-    state = done or "nothing was changed"
-    error.remedy = f"{error.remedy or 'correct the statement'}; {state}"
-    return error
+    return failure.cured(error, done or "nothing was changed", "correct the statement")
 
 
 def _done_before(number: int, own: bool) -> str:
