@@ -108,6 +108,11 @@ class OutputChanged(UserError):
     default_remedy = "CREATE OR REPLACE it"
 
 
+class SourceChanged(UserError):
+    code = "SOURCE_CHANGED"
+    default_remedy = "CREATE OR REPLACE it with a query of what its sources have now, or give them back what it reads"
+
+
 class NoCommonPoint(UserError):
     code = "NO_COMMON_POINT"
     default_remedy = "refresh them together: lakemill refresh A B"

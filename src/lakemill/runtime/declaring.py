@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakemill.core.lag import Version
-from lakemill.errors import LakemillError
-from lakemill.runtime.analyse import analyse_again
+from lakemill.core.names import fold
+from lakemill.errors import LakemillError, SourceChanged, UnknownTable, UserError
+from lakemill.runtime.analyse import Analysis, analyse_again
 from lakemill.store import db, definitions, versions
+from lakemill.store.definitions import SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +55,38 @@ def content_stays(where: Executor, table: DynamicTable, frontier: Frontier, comm
     versions.move_frontier(
         where, table.id, version, frontier.b_time, frontier.sources, frontier.version_id, frontier.states
     )
+
+
+def meant_now(lake: Lake, table: DynamicTable) -> Analysis:
+    """What its definition means on its sources as they are; where it means nothing any more, what they lack."""
+    try:
+        return analyse_again(lake, table)
+    except UnknownTable:
+        raise
+    except UserError as error:
+        lacking = [
+            f"{source.name} has no column {name!r} any more"
+            for source in definitions.sources(lake.conn, table)
+            if (have := _columns(lake, source)) is not None
+            for name in source.columns
+            if name not in have
+        ]
+        told = "; ".join(lacking) or error.message
+        raise SourceChanged(f"{table.name} can't be computed from its sources as they are: {told}") from error
+
+
+def _columns(lake: Lake, source: Source) -> set[str] | None:
+    """The columns that a source has now; None where it is gone, or is a view."""
+    if source.kind is SourceKind.VIEW:
+        return None
+    if source.supplier_id is not None:
+        supplier = definitions.find(lake.conn, source.name)
+        return None if supplier is None else {fold(column.name) for column in supplier.resolved.columns}
+    with lake.catalog() as catalog:
+        head = catalog.head().id
+        if catalog.table_id(source.name.schema, source.name.name, head) is None:
+            return None
+        return {fold(one.name) for one in catalog.table(source.name.schema, source.name.name, head).columns}
 
 
 def _follow(lake: Lake, reader: DynamicTable) -> None:

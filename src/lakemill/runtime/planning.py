@@ -17,6 +17,7 @@ import sqlglot
 from sqlglot import exp
 
 from lakemill.core.definition import Dialect, RefreshMode
+from lakemill.core.names import quote
 from lakemill.core.parts import stable_columns
 from lakemill.core.plan import Plan, Reason, ResolvedMode, Shape, decide, wanted_states
 from lakemill.core.profile import Thresholds, require_profile, with_profile
@@ -27,8 +28,8 @@ from lakemill.core.sparksql import NO_DELTAS, SparkQuery, read
 from lakemill.core.state import keep, plain
 from lakemill.errors import HistoryError, OutputChanged, SnapshotGone, StrictRefused, of_code
 from lakemill.runtime import recording
-from lakemill.runtime.analyse import analyse_again, shape_of
-from lakemill.runtime.declaring import declare
+from lakemill.runtime.analyse import shape_of
+from lakemill.runtime.declaring import declare, meant_now
 from lakemill.runtime.window import STATE_LOST, Window, look, states_fit
 from lakemill.store import definitions, versions
 from lakemill.store.definitions import DynamicTable, Source, SourceKind
@@ -177,11 +178,17 @@ class Planning:
 
     def _declared_again(self) -> bool:
         """Whether the definition means something else by now; what is loaded must still have these columns."""
-        found = analyse_again(self.lake, self.table)
+        found = meant_now(self.lake, self.table)
         if (found.resolved, found.sources) == (self.table.resolved, self.sources):
             return False
         if self.frontier is not None and found.resolved.columns != self.table.resolved.columns:
-            raise OutputChanged(f"the query of {self.table.name} has other columns by now")
+            had, has = (
+                [f"{quote(column.name)} {column.type}" for column in resolved.columns]
+                for resolved in (self.table.resolved, found.resolved)
+            )
+            gone, new = ([one for one in mine if one not in others] for mine, others in ((had, has), (has, had)))
+            told = f"{', '.join(gone) or 'nothing'} would be {', '.join(new) or 'gone'}"
+            raise OutputChanged(f"the query of {self.table.name} has other columns by now: {told}")
         self.table = declare(self.lake, self.table, self.table.definition, found.resolved, found.sources)
         self.sources = definitions.sources(self.lake.conn, self.table)
         self._shape = None
