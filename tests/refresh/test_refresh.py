@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+import lakemill
 from lakemill.core.ddl import parse_definition
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome, State, Trigger
@@ -36,7 +37,7 @@ from lakemill.spark import execute
 from lakemill.store import definitions, history, pins, versions
 from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
-from tests.conftest import SECOND_JVM
+from tests.conftest import SECOND_JVM, MakeLake
 from tests.refresh.mill import Mill, counts, did, run
 
 pytestmark = [pytest.mark.spark, SECOND_JVM]
@@ -265,6 +266,18 @@ def test_next_to_no_change_is_none_where_rows_have_a_key(mill: Mill, mode: str) 
     assert [counts(mill.refresh(name)) for name in ("sums", "total")] == [(1, 1), (1, 1)]
     mill.tell("UPDATE f SET y = NULL WHERE g = 2")
     assert [counts(mill.refresh(name)) for name in ("sums", "total")] == [(1, 1), (0, 0)]
+
+
+def test_over_rows_in_the_catalog_whose_columns_have_capitals(make_lake: MakeLake, spark: Any) -> None:
+    with lakemill.open(make_lake(inline=100).settings) as lake:
+        mill = Mill(lake, fill=False)
+        mill.tell('CREATE TABLE p (CustId INTEGER, "Order" INTEGER, Val INTEGER)', "INSERT INTO p VALUES (1, 1, 1)")
+        mill.create("sums", 'SELECT CustId, sum(Val) AS Total, max("Order") AS last FROM p GROUP BY CustId')
+        mill.tell("INSERT INTO p VALUES (1, 2, 5), (2, 1, 7)", "DELETE FROM p WHERE Val = 1")
+        assert did(mill.refresh("sums"))[0] is Action.MERGE
+        mill.tell("ALTER TABLE p RENAME COLUMN Val TO VAL", "INSERT INTO p VALUES (3, 3, 3)")
+        mill.refresh("sums")
+        assert mill.rows("FROM sums ORDER BY 1") == [(1, 5, 2), (2, 7, 1), (3, 3, 3)]
 
 
 def test_types_with_two_spellings_and_far_dates(mill: Mill) -> None:
