@@ -268,6 +268,18 @@ def test_next_to_no_change_is_none_where_rows_have_a_key(mill: Mill, mode: str) 
     assert [counts(mill.refresh(name)) for name in ("sums", "total")] == [(1, 1), (0, 0)]
 
 
+def test_a_float_that_is_no_sum_changes_with_its_bits(mill: Mill) -> None:
+    mill.tell("CREATE TABLE ev (k INTEGER, seen TIMESTAMP, rev DOUBLE)", "INSERT INTO ev VALUES (1, '2026-01-01', 5e9)")
+    query = "SELECT k, max(epoch(seen)) AS last, sum(rev) AS rev, max(rev) AS most FROM ev GROUP BY k"
+    mill.create("e", query, "REFRESH_MODE = FULL")
+    mill.tell("UPDATE ev SET seen = seen + INTERVAL 1 SECOND, rev = rev + 3")
+    assert counts(mill.refresh("e")) == (1, 1)
+    assert mill.rows("FROM e") == [(1, 1767225601.0, 5000000003.0, 5000000003.0)]
+    mill.tell("UPDATE ev SET rev = rev + 0.25")
+    assert counts(mill.refresh("e")) == (1, 1)
+    assert mill.rows("FROM e") == mill.rows(query)
+
+
 def test_over_rows_in_the_catalog_whose_columns_have_capitals(make_lake: MakeLake, spark: Any) -> None:
     with lakemill.open(make_lake(inline=100).settings) as lake:
         mill = Mill(lake, fill=False)
