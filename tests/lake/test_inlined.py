@@ -6,6 +6,7 @@ import pytest
 
 import lakemill
 from lakemill.core.schema import quote_identifier
+from lakemill.errors import UnsupportedType
 from lakemill.lake.inlined import ROW_ID, WEIGHT, inlined_table
 from tests.conftest import MakeLake
 
@@ -74,7 +75,10 @@ def test_inlining_switched_on_after_the_table_was_made(make_lake: MakeLake) -> N
         assert [[row[3] for row in inlined.rows] for inlined in plan.inlined_rows] == [["1"]]
 
 
-NAMES = ["CustId", "UPPER", "_A1", "with space", 'qu"ote', "SELECT", "Order", "user", "ÄÖ", "äö", "$now", "a.b", "at_a", "at_b", "%s{n}", "x" * 63]  # fmt: skip
+NAMES = [
+    "CustId", "UPPER", "_A1", "with space", 'qu"ote',
+    "SELECT", "Order", "user", "ÄÖ", "äö", "$now", "a.b", "at_a", "at_b", "%s{n}", "x" * 63,
+]  # fmt: skip
 
 
 def test_the_names_that_columns_have_in_the_catalog(make_lake: MakeLake) -> None:
@@ -112,3 +116,17 @@ def test_the_names_that_columns_have_in_the_catalog(make_lake: MakeLake) -> None
             for row in inlined_table(ours.duck, inlined, delta.table.columns, delta.b).to_pylist()
         ]
         assert sorted(moved) == [-1, 1, 1, 1, 1, 1]
+
+
+def test_a_number_that_spark_has_no_type_for(make_lake: MakeLake) -> None:
+    lake = make_lake(inline=10)
+    with lake.duck() as stock, lakemill.open(lake.settings) as ours:
+        stock.execute("CREATE TABLE t (h HUGEINT)")
+        stock.execute(f"INSERT INTO t VALUES ({10**38 - 1})")
+        plan = ours.table("t").plan_scan()
+        (rows,) = (inlined_table(ours.duck, found, plan.table.columns, plan.b) for found in plan.inlined_rows)
+        assert rows.column("h").to_pylist() == [10**38 - 1]
+        stock.execute(f"INSERT INTO t VALUES ({10**38})")
+        plan = ours.table("t").plan_scan()
+        with pytest.raises(UnsupportedType, match="a row that the catalog holds"):
+            inlined_table(ours.duck, plan.inlined_rows[0], plan.table.columns, plan.b)
