@@ -1,4 +1,4 @@
-"""Which columns a whole refresh may leave as they are for next to no change: sums of floats, and nothing that is exact."""
+"""Which columns a whole refresh may leave as they are for next to no change: sums of floats, nothing else."""
 
 from __future__ import annotations
 

@@ -306,6 +306,38 @@ def test_types_with_two_spellings_and_far_dates(mill: Mill) -> None:
 
 
 # ---------------------------------------------------------------- declaring
+@pytest.mark.parametrize(
+    ("query", "at", "remedy"),
+    [
+        ('SELECT k, "__weight" AS w FROM odd', '"__weight"', "RENAME COLUMN __weight"),
+        ('SELECT k FROM odd WHERE "__ROW_ID" > 1', '"__ROW_ID"', "RENAME COLUMN __row_id"),
+        ("SELECT k, w FROM (SELECT * FROM dear) o (k, w)", "SELECT k", "RENAME COLUMN __weight"),
+        ('SELECT count("$now") AS n FROM odd GROUP BY k', '"$now"', 'RENAME COLUMN "$now"'),
+        ('SELECT k AS "__copy", count(*) AS n FROM odd GROUP BY k', '"__copy"', "another name"),
+        ('SELECT k AS "$here" FROM r', '"$here"', "another name"),
+    ],
+)
+def test_names_that_are_ours_are_refused(mill: Mill, query: str, at: str, remedy: str) -> None:
+    mill.tell('CREATE TABLE odd (k INTEGER, "__weight" INTEGER, "__row_id" INTEGER, "$now" INTEGER)')
+    mill.tell('CREATE TABLE dear (k INTEGER, "__weight" INTEGER)')
+    with pytest.raises(BadStatement, match="a name that Lakemill needs for itself") as refused:
+        mill.create("d", query)
+    assert remedy in (refused.value.remedy or "")
+    begin = len("CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' CARDINALITY_THRESHOLD = 1 AS ")
+    assert refused.value.place == f"line 1, column {begin + query.index(at) + 1}"
+
+
+def test_names_like_ours_that_nobody_reads(mill: Mill) -> None:
+    mill.tell(
+        'CREATE TABLE odd (k INTEGER, "__weight" INTEGER, "__row_id" INTEGER, "$now" INTEGER, "__index_level_0__" INT)',
+        "INSERT INTO odd VALUES (1, 2, 3, 4, 5), (1, 2, 3, 4, 6)",
+    )
+    mill.create("d", 'SELECT k, sum("__index_level_0__") AS "__sum" FROM odd GROUP BY k')
+    mill.tell("DELETE FROM odd WHERE __index_level_0__ = 5")
+    assert did(mill.refresh("d"))[0] is Action.MERGE
+    assert mill.rows("FROM d") == [(1, 6)]
+
+
 def test_a_first_load_that_fails_leaves_nothing(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh, "carry_out", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Which columns of a query's result may differ in their last bits though nothing changed: sums of floats, and their kin.
+"""Which columns of a result may differ in their last bits though nothing changed: sums of floats, and their kin.
 
 They depend on the order in which values are added, and so does what is computed from them. For whole refreshes
 (``runtime/carry``): there a difference by next to nothing is none. Any other float has the same bits every time: where
