@@ -10,7 +10,20 @@ from __future__ import annotations
 from sqlglot import exp
 
 from lakemill.core import ducktypes as t
-from lakemill.core.algebra import Aggregate, Expr, Join, Node, Project, SetOp, Unnest, Window, children, names, used
+from lakemill.core.algebra import (
+    Aggregate,
+    Expr,
+    Join,
+    Node,
+    Project,
+    SetOp,
+    Stored,
+    Unnest,
+    Window,
+    children,
+    names,
+    used,
+)
 from lakemill.core.widen import Types, types_of
 
 _WRAPPERS = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.WithinGroup)
@@ -26,6 +39,8 @@ _EXACT = (
 
 def inexact_columns(node: Node, types: Types) -> frozenset[str]:
     """Columns of the result that are no other than they were though their last bits are."""
+    if isinstance(node, Stored):
+        return inexact_columns(node.child, types)
     below = frozenset[str]().union(*(inexact_columns(child, types) for child in children(node)))
 
     def of(columns: tuple[tuple[str, Expr], ...]) -> frozenset[str]:
