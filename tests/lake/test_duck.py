@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import duckdb
 import pytest
 
+import lakemill
 from lakemill import errors
 from lakemill.core.schema import quote_identifier
 from lakemill.lake import duck
@@ -151,6 +154,16 @@ def test_wrong_sql_is_one_line(lake: Any, statement: str, error: type[errors.Lak
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "^" not in str(caught.value)
+
+
+def test_a_lake_leaves_a_duckdb_that_is_lost(lake: Any) -> None:
+    with lakemill.open(lake.settings) as ours:
+        lost = ours.__dict__["duck"] = Mock()
+        lost.execute.side_effect = duckdb.FatalException("FATAL Error: database has been invalidated")
+        with pytest.raises(errors.EngineLost):
+            ours.sql("SELECT 1")
+        assert ours.sql("SELECT 1").fetchall() == [(1,)]
+        lost.close.assert_not_called()
 
 
 def test_a_conflict_is_a_conflict(lake: Any) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import lakemill
-from lakemill.lake.inlined import inlined_table
+from lakemill.core.schema import quote_identifier
+from lakemill.errors import UnsupportedType
+from lakemill.lake.inlined import ROW_ID, WEIGHT, inlined_table
 from tests.conftest import MakeLake
 
 
@@ -71,3 +73,60 @@ def test_inlining_switched_on_after_the_table_was_made(make_lake: MakeLake) -> N
         stock.execute("INSERT INTO t VALUES (1, NULL)")
         plan = ours.table("t").plan_scan()
         assert [[row[3] for row in inlined.rows] for inlined in plan.inlined_rows] == [["1"]]
+
+
+NAMES = [
+    "CustId", "UPPER", "_A1", "with space", 'qu"ote',
+    "SELECT", "Order", "user", "ÄÖ", "äö", "$now", "a.b", "at_a", "at_b", "%s{n}", "x" * 63,
+]  # fmt: skip
+
+
+def test_the_names_that_columns_have_in_the_catalog(make_lake: MakeLake) -> None:
+    """The extension writes some of them without quotes, and PostgreSQL then keeps them in lower case."""
+    lake = make_lake(inline=100)
+    with lake.duck() as stock, lakemill.open(lake.settings) as ours:
+        columns = ", ".join(f"{quote_identifier(name)} VARCHAR" for name in NAMES)
+        values = ", ".join(f"'{place}'" for place in range(len(NAMES)))
+        stock.execute(f"CREATE TABLE t (id INT, {columns})")
+        stock.execute(f"INSERT INTO t VALUES (1, {values})")
+        first = stock.execute("FROM ducklake_snapshots('lake')").fetchall()[-1][0]
+        for change in (
+            'RENAME COLUMN "CustId" TO cUSTiD',
+            "RENAME COLUMN cUSTiD TO upper2",
+            'RENAME COLUMN "UPPER" TO "CustId"',
+            "ADD COLUMN New INTEGER DEFAULT 7",
+            "DROP COLUMN _A1",
+        ):
+            stock.execute(f"ALTER TABLE t {change}")
+            stock.execute("INSERT INTO t (id) SELECT max(id) + 1 FROM t")
+        stock.execute("DELETE FROM t WHERE id = 1")
+        for plan in (ours.table("t").plan_scan(), ours.table("t").plan_scan(first)):
+            rows = [
+                row
+                for inlined in plan.inlined_rows
+                for row in inlined_table(ours.duck, inlined, plan.table.columns, plan.b).to_pylist()
+            ]
+            shown = [{name: row[name] for name in row if name not in (WEIGHT, ROW_ID)} for row in rows]
+            expected = stock.execute(f"FROM t AT (VERSION => {plan.b}) ORDER BY id").to_arrow_table().to_pylist()
+            assert sorted(shown, key=lambda row: int(row["id"])) == expected
+        delta = ours.table("t").plan_delta(first)
+        moved = [
+            row[WEIGHT]
+            for inlined in delta.inlined_rows
+            for row in inlined_table(ours.duck, inlined, delta.table.columns, delta.b).to_pylist()
+        ]
+        assert sorted(moved) == [-1, 1, 1, 1, 1, 1]
+
+
+def test_a_number_that_spark_has_no_type_for(make_lake: MakeLake) -> None:
+    lake = make_lake(inline=10)
+    with lake.duck() as stock, lakemill.open(lake.settings) as ours:
+        stock.execute("CREATE TABLE t (h HUGEINT)")
+        stock.execute(f"INSERT INTO t VALUES ({10**38 - 1})")
+        plan = ours.table("t").plan_scan()
+        (rows,) = (inlined_table(ours.duck, found, plan.table.columns, plan.b) for found in plan.inlined_rows)
+        assert rows.column("h").to_pylist() == [10**38 - 1]
+        stock.execute(f"INSERT INTO t VALUES ({10**38})")
+        plan = ours.table("t").plan_scan()
+        with pytest.raises(UnsupportedType, match="a row that the catalog holds"):
+            inlined_table(ours.duck, plan.inlined_rows[0], plan.table.columns, plan.b)

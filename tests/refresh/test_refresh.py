@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+import lakemill
 from lakemill.core.ddl import parse_definition
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, Outcome, State, Trigger
@@ -36,7 +37,7 @@ from lakemill.spark import execute
 from lakemill.store import definitions, history, pins, versions
 from lakemill.store.definitions import OutputColumn
 from lakemill.store.history import RefreshRecord
-from tests.conftest import SECOND_JVM
+from tests.conftest import SECOND_JVM, MakeLake
 from tests.refresh.mill import Mill, counts, did, run
 
 pytestmark = [pytest.mark.spark, SECOND_JVM]
@@ -269,6 +270,30 @@ def test_next_to_no_change_is_none_where_rows_have_a_key(mill: Mill, mode: str) 
     assert [counts(mill.refresh(name)) for name in ("sums", "total")] == [(1, 1), (0, 0)]
 
 
+def test_a_float_that_is_no_sum_changes_with_its_bits(mill: Mill) -> None:
+    mill.tell("CREATE TABLE ev (k INTEGER, seen TIMESTAMP, rev DOUBLE)", "INSERT INTO ev VALUES (1, '2026-01-01', 5e9)")
+    query = "SELECT k, max(epoch(seen)) AS last, sum(rev) AS rev, max(rev) AS most FROM ev GROUP BY k"
+    mill.create("e", query, "REFRESH_MODE = FULL")
+    mill.tell("UPDATE ev SET seen = seen + INTERVAL 1 SECOND, rev = rev + 3")
+    assert counts(mill.refresh("e")) == (1, 1)
+    assert mill.rows("FROM e") == [(1, 1767225601.0, 5000000003.0, 5000000003.0)]
+    mill.tell("UPDATE ev SET rev = rev + 0.25")
+    assert counts(mill.refresh("e")) == (1, 1)
+    assert mill.rows("FROM e") == mill.rows(query)
+
+
+def test_over_rows_in_the_catalog_whose_columns_have_capitals(make_lake: MakeLake, spark: Any) -> None:
+    with lakemill.open(make_lake(inline=100).settings) as lake:
+        mill = Mill(lake, fill=False)
+        mill.tell('CREATE TABLE p (CustId INTEGER, "Order" INTEGER, Val INTEGER)', "INSERT INTO p VALUES (1, 1, 1)")
+        mill.create("sums", 'SELECT CustId, sum(Val) AS Total, max("Order") AS last FROM p GROUP BY CustId')
+        mill.tell("INSERT INTO p VALUES (1, 2, 5), (2, 1, 7)", "DELETE FROM p WHERE Val = 1")
+        assert did(mill.refresh("sums"))[0] is Action.MERGE
+        mill.tell("ALTER TABLE p RENAME COLUMN Val TO VAL", "INSERT INTO p VALUES (3, 3, 3)")
+        mill.refresh("sums")
+        assert mill.rows("FROM sums ORDER BY 1") == [(1, 5, 2), (2, 7, 1), (3, 3, 3)]
+
+
 def test_types_with_two_spellings_and_far_dates(mill: Mill) -> None:
     mill.tell(
         "CREATE TABLE w AS SELECT i AS id, TIMESTAMPTZ '2026-01-01 00:00:00+00' AS seen, {'a': i, 'b c': 'x'} AS s,"
@@ -283,6 +308,38 @@ def test_types_with_two_spellings_and_far_dates(mill: Mill) -> None:
 
 
 # ---------------------------------------------------------------- declaring
+@pytest.mark.parametrize(
+    ("query", "at", "remedy"),
+    [
+        ('SELECT k, "__weight" AS w FROM odd', '"__weight"', "RENAME COLUMN __weight"),
+        ('SELECT k FROM odd WHERE "__ROW_ID" > 1', '"__ROW_ID"', "RENAME COLUMN __row_id"),
+        ("SELECT k, w FROM (SELECT * FROM dear) o (k, w)", "SELECT k", "RENAME COLUMN __weight"),
+        ('SELECT count("$now") AS n FROM odd GROUP BY k', '"$now"', 'RENAME COLUMN "$now"'),
+        ('SELECT k AS "__copy", count(*) AS n FROM odd GROUP BY k', '"__copy"', "another name"),
+        ('SELECT k AS "$here" FROM r', '"$here"', "another name"),
+    ],
+)
+def test_names_that_are_ours_are_refused(mill: Mill, query: str, at: str, remedy: str) -> None:
+    mill.tell('CREATE TABLE odd (k INTEGER, "__weight" INTEGER, "__row_id" INTEGER, "$now" INTEGER)')
+    mill.tell('CREATE TABLE dear (k INTEGER, "__weight" INTEGER)')
+    with pytest.raises(BadStatement, match="a name that Lakemill needs for itself") as refused:
+        mill.create("d", query)
+    assert remedy in (refused.value.remedy or "")
+    begin = len("CREATE DYNAMIC TABLE d TARGET_LAG = '1 minute' CARDINALITY_THRESHOLD = 1 AS ")
+    assert refused.value.place == f"line 1, column {begin + query.index(at) + 1}"
+
+
+def test_names_like_ours_that_nobody_reads(mill: Mill) -> None:
+    mill.tell(
+        'CREATE TABLE odd (k INTEGER, "__weight" INTEGER, "__row_id" INTEGER, "$now" INTEGER, "__index_level_0__" INT)',
+        "INSERT INTO odd VALUES (1, 2, 3, 4, 5), (1, 2, 3, 4, 6)",
+    )
+    mill.create("d", 'SELECT k, sum("__index_level_0__") AS "__sum" FROM odd GROUP BY k')
+    mill.tell("DELETE FROM odd WHERE __index_level_0__ = 5")
+    assert did(mill.refresh("d"))[0] is Action.MERGE
+    assert mill.rows("FROM d") == [(1, 6)]
+
+
 def test_a_first_load_that_fails_leaves_nothing(mill: Mill, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh, "carry_out", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):

@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from lakemill.core.changes import kinds_for, parse_changes
+from lakemill.core.names import fold
 from lakemill.core.prune import Condition
 from lakemill.core.scan import DataFile, DeleteFile, InlinedDelete, InlinedRows, Snapshot, TableAt, View
 from lakemill.core.schema import Column, NameMap, build_columns, build_name_map
@@ -45,9 +46,9 @@ def reading(conn: psycopg.Connection[Any], schema: str = "public") -> Iterator[C
         raise incomplete(error) from error
 
 
-def incomplete(error: Exception) -> CatalogInconsistent:
+def incomplete(error: Exception | str) -> CatalogInconsistent:
     """What it means that a table or a column of the catalog is not there."""
-    told = reason(error).partition("; LINE")[0]
+    told = error if isinstance(error, str) else reason(error).partition("; LINE")[0]
     return CatalogInconsistent(
         f"the catalog is not complete: {told}", remedy="restore the PostgreSQL database from a backup"
     )
@@ -253,10 +254,11 @@ class Catalog:
         """Inlined rows visible at b (for a delta: at exactly one of the two ends), as text for DuckDB to cast."""
         found = []
         for name, since in self._all("inlined_tables", table=table.id):
-            if since is None or not self._exists(name):
+            there = [column for (column,) in self._all("inlined_columns", name=name)]
+            if since is None or not there:
                 continue
             columns = self.columns(table.id, since)
-            selected = [sql.SQL("row_id, begin_snapshot, end_snapshot"), *(_as_text(column) for column in columns)]
+            selected = [sql.SQL("row_id, begin_snapshot, end_snapshot"), *_values(name, there, columns)]
             parts = {"columns": sql.SQL(", ").join(selected), "table": sql.Identifier(name)}
             rows = self._all("inlined_rows", parts, a=-1 if a is None else a, b=b)
             if rows:
@@ -271,9 +273,20 @@ def _inlined_delete_table(table_id: int) -> str:
     return f"ducklake_inlined_delete_{table_id}"
 
 
-def _as_text(column: Column) -> sql.Composable:
+def _values(table: str, there: Sequence[str], columns: Sequence[Column]) -> list[sql.Composable]:
+    """The columns of a table of inlined rows, by the names that PostgreSQL has for them.
+
+    The extension writes a name without quotes where DuckDB needs none, and PostgreSQL takes that in lower case.
+    """
+    names = {fold(name): name for name in there}
+    if lost := [column.name for column in columns if fold(column.name) not in names]:
+        raise incomplete(f"{table} has no column {', '.join(lost)}")
+    return [_as_text(names[fold(column.name)], column) for column in columns]
+
+
+def _as_text(name: str, column: Column) -> sql.Composable:
     """What PostgreSQL holds as bytes or text stays so; the rest has a text form that DuckDB parses exactly."""
-    name = sql.Identifier(column.name)
+    value = sql.Identifier(name.replace("%", "%%"))  # psycopg reads the whole statement for parameters
     if column.nested or column.type in ("varchar", "json", "blob"):
-        return name
-    return sql.SQL("{}::text").format(name)
+        return value
+    return sql.SQL("{}::text").format(value)

@@ -301,7 +301,7 @@ def explain(error: duckdb.Error, *, own: bool = False) -> LakemillError:
         if re.search(pattern, str(error)):
             return kind(words.get("message", text), place=words.get("place"))
     if isinstance(error, duckdb.InternalException | duckdb.FatalException):
-        return errors.EngineLost(text, remedy="open a new connection and try again")
+        return errors.EngineLost(text, remedy="try again, on a new connection where you hold this one yourself")
     return errors.SqlFailed(text)
 
 

@@ -15,6 +15,8 @@ from sqlglot import exp
 
 from lakemill.core.scan import InlinedRows
 from lakemill.core.schema import Column, duck_type, quote_identifier
+from lakemill.errors import UnsupportedType, WrongType
+from lakemill.lake.duck import explained
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -33,8 +35,13 @@ def inlined_table(duck: DuckDBPyConnection, inlined: InlinedRows, columns: Seque
     query = exp.select(*selected).from_("inlined_text")
     cursor = duck.cursor()
     cursor.register("inlined_text", source)
-    table: pa.Table = cursor.execute(query.sql(dialect="duckdb")).to_arrow_table()
-    cursor.unregister("inlined_text")
+    try:
+        with explained(own=True):
+            table: pa.Table = cursor.execute(query.sql(dialect="duckdb")).to_arrow_table()
+    except WrongType as error:
+        raise UnsupportedType(f"a row that the catalog holds can't be read by Spark: {error.message}") from error
+    finally:
+        cursor.unregister("inlined_text")
     return table.rename_columns([WEIGHT, ROW_ID, *(column.name for column in columns)])
 
 

@@ -7,6 +7,7 @@ lake, and a failure leaves nothing. Called by `runtime/create.py`. The source is
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -88,9 +89,10 @@ def move_catalog(settings: Settings, dsn: str, source: Path) -> Moved:
         with duck.explained(), _removed_on_failure(conn, connection, staging):
             _attach(connection, dsn, staging, data_path)
             connection.execute(f"DETACH {NEW}")
+            quoted = _words(connection)
             for table in tables:
                 if table.inlined:
-                    _create(conn, staging, table)
+                    _create(conn, staging, table, quoted)
             connection.execute(duck.attach_postgres_statement(dsn, staging, PG))
             _copy(connection, staging, tables, data_path)
             require_equal_rows(connection, staging, tables)
@@ -216,9 +218,22 @@ def _attach(connection: duck.Connection, dsn: str, schema: str, data_path: str |
     connection.execute(statement.replace(f" AS {duck.LAKE} (", f" AS {NEW} ("))
 
 
-def _create(conn: psycopg.Connection[Any], schema: str, table: CopiedTable) -> None:
+def _words(connection: duck.Connection) -> frozenset[str]:
+    """The words that DuckDB puts in quotes where they are names."""
+    found = connection.execute("SELECT keyword_name FROM duckdb_keywords()").fetchall()
+    return frozenset(word for (word,) in found)
+
+
+def _stored_name(name: str, quoted: frozenset[str]) -> str:
+    """A column's name as PostgreSQL has it: what the extension writes without quotes is in lower case there."""
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and name.lower() not in quoted
+    return name.lower() if plain else name
+
+
+def _create(conn: psycopg.Connection[Any], schema: str, table: CopiedTable, quoted: frozenset[str]) -> None:
     columns = [
-        sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_postgres_type(type_))) for name, type_ in table.columns
+        sql.SQL("{} {}").format(sql.Identifier(_stored_name(name, quoted)), sql.SQL(_postgres_type(type_)))
+        for name, type_ in table.columns
     ]
     statement = sql.SQL("CREATE TABLE {} ({})")
     conn.execute(statement.format(sql.Identifier(schema, table.name), sql.SQL(", ").join(columns)))

@@ -25,10 +25,11 @@ from lakemill.core.plan import Reason, ResolvedMode, Shape, obstacle, resolve
 from lakemill.core.position import START, Position
 from lakemill.core.qualified import qualified
 from lakemill.core.query import build
+from lakemill.core.reserved import is_parameter
 from lakemill.core.shape import NotIncremental, Volatile, has_grand_total
 from lakemill.core.state import keep
 from lakemill.errors import BadStatement, Cycle, NotIncrementable, UnsupportedSql
-from lakemill.runtime.binding import described, named_columns
+from lakemill.runtime.binding import described, named_columns, refuse_reserved
 from lakemill.runtime.lookup import Lookup, Types
 from lakemill.spark import analysis
 from lakemill.store import definitions
@@ -75,6 +76,9 @@ def analyse(
         sources, types = found.tables, found.types
     text = query.sql("duckdb") if found.views else definition.query
     written = "" if found.views else text  # positions hold only in what was written
+    shown = {fold(name) for name in named} | {fold(one.name) for one in query.find_all(exp.Column)}
+    asked = {s.name: [name for name in types[s.key] if name in shown and is_parameter(name)] for s in sources}
+    refuse_reserved(query, written, asked, output, at, file, listed_at if definition.columns else None)
     try:
         with dialect.explained(written, at, file):
             full = qualified(text, found.by_schema())
@@ -96,6 +100,7 @@ def analyse(
     resolved = Resolved(full.sql("duckdb"), mode.mode, _told(mode.reason), output, clocked)
     used = _mentioned(full, sources, types)
     narrowed = tuple(replace(source, columns=names) for source, names in zip(sources, used, strict=True))
+    refuse_reserved(query, written, {source.name: source.columns for source in narrowed}, (), at, file)
     _refuse_cycle(lake, definition, narrowed, at.place(file))
     return Analysis(definition, resolved, mode, shape, (*narrowed, *found.views), types)
 
@@ -127,6 +132,9 @@ def _analyse_spark(
     output = named_columns(
         definition, [name for name, _ in answer], [type_ for _, type_ in answer], at, file, listed_at
     )
+    reads = {source.name: source.columns for source in narrowed}
+    listed = listed_at if definition.columns else None
+    refuse_reserved(parsed, definition.query, reads, output, at, file, listed)
     mode = _resolved(definition, sparksql.NO_DELTAS, at, file)
     clocked = query.clocked or _clocked_suppliers(lake, sources)
     resolved = Resolved(definition.query, mode.mode, _told(mode.reason), output, clocked)

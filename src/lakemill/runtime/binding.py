@@ -6,12 +6,15 @@ For ``runtime/analyse``, which knows what the query reads. The lake itself is no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from sqlglot import exp
 
 from lakemill.core.definition import Definition
 from lakemill.core.names import QualifiedName, fold, quote
 from lakemill.core.position import Position
+from lakemill.core.reserved import is_parameter, is_reserved
 from lakemill.errors import BadStatement, SqlFailed, UnsupportedType
 from lakemill.lake import duck
 from lakemill.store.definitions import OutputColumn
@@ -71,6 +74,42 @@ def named_columns(
             f"two columns are called {min(twice)!r}", remedy="give one of them an alias", place=at.place(file)
         )
     return tuple(OutputColumn(name, _kept_as(type_, name)) for name, type_ in zip(names, types, strict=True))
+
+
+def refuse_reserved(
+    query: exp.Query,
+    text: str,
+    used: Mapping[QualifiedName, Collection[str]],
+    output: Sequence[OutputColumn],
+    at: Position,
+    file: str | None,
+    listed_at: Position | None = None,
+) -> None:
+    """Names that would meet ours: of columns that the query uses, by table, and of those that it gives.
+
+    ``text``: the query as it was written, where places in it are known; ``listed_at``: where a column list
+    stands.
+    """
+
+    def place(name: str) -> str:
+        named = [one for one in query.find_all(exp.Identifier) if fold(one.name) == fold(name) and "start" in one.meta]
+        return (at.within(text, int(named[0].meta["start"])) if text and named else at).place(file)
+
+    for table, names in used.items():
+        for name in names:
+            if is_reserved(name) or is_parameter(name):
+                raise BadStatement(
+                    f"{table} has a column {name!r}, a name that Lakemill needs for itself",
+                    remedy=f"rename it: ALTER TABLE {table} RENAME COLUMN {quote(name)} TO …, or don't read it",
+                    place=place(name),
+                )
+    for column in output:
+        if is_reserved(column.name) or is_parameter(column.name):
+            raise BadStatement(
+                f"a column can't be called {column.name!r}, a name that Lakemill needs for itself",
+                remedy="give it another name",
+                place=listed_at.place(file) if listed_at else place(column.name),
+            )
 
 
 def _kept_as(type_: str, name: str) -> str:

@@ -23,6 +23,7 @@ from lakemill.core.commit import (
     Update,
 )
 from lakemill.core.delta import Delta
+from lakemill.core.inexact import inexact_columns
 from lakemill.core.names import QualifiedName, fold
 from lakemill.core.parts import stable_columns
 from lakemill.core.plan import Plan, Shape, wanted_states
@@ -194,8 +195,8 @@ class _Carrying:
             else:
                 there = self._states_are_there()
                 states = self.compared_states(stack, execution) if there else self.loaded_states(stack, execution)
-                rows, keyed = self.whole(execution), self._has_key(table.columns)
-                signed = diffs.difference(rows, own.frame(attempt.state.plan), table.columns, keyed=keyed)
+                rows, inexact = self.whole(execution), self._inexact(table.columns)
+                signed = diffs.difference(rows, own.frame(attempt.state.plan), table.columns, inexact)
                 with self.work.phase("compute"):
                     staged = self._staging(stack, attempt, signed)()
             written = self._applied(attempt, own, staged, needed)
@@ -293,15 +294,16 @@ class _Carrying:
         numbers = {found.source.key: i for i, found in enumerate(self.window.sources)}
         return execution.whole(self.work.query if isinstance(shape, NotIncremental) else shape, numbers)
 
-    def _has_key(self, columns: Sequence[Column]) -> bool:
-        """Whether rows can be told apart without their floats."""
+    def _inexact(self, columns: Sequence[Column]) -> frozenset[str]:
+        """The floats whose last bits say nothing; none where rows can't be told apart without them."""
         shape = self.shape
         if isinstance(shape, NotIncremental) or not diffs.has_floats(columns):
-            return False
-        key = unique_key(shape, [source.types for source in self.window.sources])
-        if key is None:
-            return False
-        return not diffs.has_floats([own for name, own in zip(names(shape), columns, strict=True) if name in key])
+            return frozenset()
+        types = [source.types for source in self.window.sources]
+        key, found = unique_key(shape, types), inexact_columns(shape, types)
+        own = {name: column for name, column in zip(names(shape), columns, strict=True) if name in found}
+        own = {name: column for name, column in own.items() if diffs.is_float(column)}
+        return frozenset() if key is None or key & own.keys() else frozenset(one.name for one in own.values())
 
     def _published(self, own: Written, states: list[Written] | None) -> RefreshRecord:
         publishing = Publishing(self.work, self.held, self.plan, self.window, self.leaves, self.status)

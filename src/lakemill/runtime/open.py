@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lakemill.core.batch import Consumer
 from lakemill.core.names import parse_name
 from lakemill.core.scan import ReadPlan, Snapshot, TableAt
-from lakemill.errors import BadStatement, DeltaInconsistent
+from lakemill.errors import BadStatement, DeltaInconsistent, EngineLost
 from lakemill.lake import duck as duckdb
 from lakemill.lake.catalog import reading
 from lakemill.lake.inlined import inlined_table
@@ -60,6 +60,10 @@ def open(place: str | Path | Settings | None = None, *, flags: Mapping[str, obje
     """Open the lake whose ``lakemill.toml`` is in this folder or above it, or that these settings describe."""
     settings = place if isinstance(place, Settings) else Settings.load(Path(place) if place else None, flags)
     return Lake(settings)
+
+
+_LOST: list[duckdb.Connection] = []
+"""To close a DuckDB that an error of its own has made invalid would end the process: these are kept, and not used."""
 
 
 class Lake:
@@ -169,8 +173,14 @@ class Lake:
     def sql(self, statement: str, parameters: Sequence[Any] | None = None) -> duckdb.Connection:
         """Run a statement by DuckDB on the lake; fetch from what is returned. Those about dynamic tables: `execute`."""
         _refuse_ours(statement)
-        with duckdb.explained():
-            return self.duck.execute(statement, parameters or [])
+        try:
+            with duckdb.explained():
+                return self.duck.execute(statement, parameters or [])
+        except EngineLost:
+            self._stamps = None
+            if (lost := self.__dict__.pop("duck", None)) is not None:
+                _LOST.append(lost)
+            raise
 
     # ------------------------------------------------------------ dynamic tables
     def execute(self, statement: str) -> Result:

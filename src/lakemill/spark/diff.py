@@ -9,7 +9,7 @@ last bit. As many rows must be found as were looked for; where they are not, the
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -82,7 +82,11 @@ def copies(weighed: DataFrame) -> DataFrame:
 
 
 def has_floats(columns: Sequence[Column]) -> bool:
-    return any(column.type in _FLOATS for column in columns)
+    return any(is_float(column) for column in columns)
+
+
+def is_float(column: Column) -> bool:
+    return column.type in _FLOATS
 
 
 def located(
@@ -158,17 +162,19 @@ def _near(one: str, other: str) -> str:
     return f"({one} <=> {other} OR coalesce({close}, false))"
 
 
-def difference(new: DataFrame, current: DataFrame, columns: Sequence[Column], *, keyed: bool = False) -> DataFrame:
+def difference(
+    new: DataFrame, current: DataFrame, columns: Sequence[Column], inexact: Collection[str] = ()
+) -> DataFrame:
     """The signed rows between the table as it is and as it should be.
 
-    ``keyed``: no two rows are equal in all that is no float. Then a row whose floats differ by next to nothing from
-    those of the stored one is the stored one; else bits decide.
+    ``inexact``: floats without which no two rows are equal. Where they alone differ, and by next to nothing, from those
+    of the stored row, it is the stored row; else bits decide.
     """
     names = [quote_spark(column.name) for column in columns]
     both = new.selectExpr(*names, f"1L AS {WEIGHT}").unionAll(current.selectExpr(*names, f"-1L AS {WEIGHT}"))
     signed = added_up(both, columns)
-    floats = [name for name, column in zip(names, columns, strict=True) if column.type in _FLOATS]
-    if not keyed or not floats:
+    floats = [name for name, column in zip(names, columns, strict=True) if column.name in inexact]
+    if not floats:
         return signed
     others = [name for name in names if name not in floats]
     by = f"PARTITION BY {', '.join(others)}" if others else ""

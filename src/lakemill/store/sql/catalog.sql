@@ -174,13 +174,16 @@ SELECT i.table_name, (SELECT v.begin_snapshot FROM ducklake_schema_versions v
                       ORDER BY v.schema_version DESC, v.begin_snapshot LIMIT 1)
 FROM ducklake_inlined_data_tables i WHERE i.table_id = %(table)s ORDER BY i.schema_version;
 
+-- name: inlined_columns
+-- the columns of a table in the catalog, as PostgreSQL calls them, in their order; none where there is no such table
+SELECT attname FROM pg_attribute
+WHERE attrelid = to_regclass(quote_ident(%(name)s)) AND attnum > 0 AND NOT attisdropped ORDER BY attnum;
+
 -- name: inlined_rows
 -- inlined rows that are visible at exactly one of two snapshots
-SELECT {columns} FROM (
-  SELECT *, begin_snapshot <= %(a)s AND (end_snapshot IS NULL OR end_snapshot > %(a)s) AS at_a,
-            begin_snapshot <= %(b)s AND (end_snapshot IS NULL OR end_snapshot > %(b)s) AS at_b
-  FROM {table}) x
-WHERE at_a <> at_b;
+SELECT {columns} FROM {table}
+WHERE (begin_snapshot <= %(a)s AND (end_snapshot IS NULL OR end_snapshot > %(a)s))
+   <> (begin_snapshot <= %(b)s AND (end_snapshot IS NULL OR end_snapshot > %(b)s));
 
 -- name: inlined_deletes
 -- deletes from data files that live in the catalog

@@ -1,0 +1,26 @@
+"""Names that a column can't have in a dynamic table: Spark computes with columns of ours beside the user's.
+
+Ours begin with two underscores; others that do are free. Asked when a table is declared (``runtime/analyse``), of the
+columns that its query uses and of those that it gives.
+"""
+
+from __future__ import annotations
+
+import re
+
+from lakemill.core.names import fold
+
+_OURS = re.compile(
+    r"__(?:[cfhkmsv]\d*|order\d*|lakemill\w*|n|nth|old|copy|held|seen|before|total|kept|times|rank|same|place|path|file"
+    r"|index|keys|bad|word|begin|partial|stamp|checksum|written|operation|weight|position|bits_[ab]|cut_[ab]|diff_id"
+    r"|row_id|row_id_start|own_row_id|file_id|last_seen|deleted_at|internal)"
+)
+
+
+def is_reserved(name: str) -> bool:
+    return _OURS.fullmatch(fold(name)) is not None
+
+
+def is_parameter(name: str) -> bool:
+    """Whether a column's name reads as a parameter where queries are taken apart, quoted or not."""
+    return name.startswith("$")
