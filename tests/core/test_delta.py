@@ -165,6 +165,14 @@ QUERIES = {
     " AND s.w = (SELECT max(w) FROM s y WHERE y.k = r.k)",
     "exists in a join": "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k AND EXISTS (SELECT 1 FROM u WHERE u.k = s.w)"
     " LEFT JOIN u ON u.k = r.k",
+    "exists in a join in exists": "SELECT id FROM r WHERE EXISTS (SELECT 1 FROM s JOIN u ON u.k = s.k"
+    " AND u.x IN (SELECT w FROM s WHERE w > 2) WHERE s.k = r.k)",
+    "exists in a join of a scalar": "SELECT id, (SELECT count(*) FROM s JOIN u ON u.k = s.k"
+    " AND EXISTS (SELECT 1 FROM r y WHERE y.k = u.x) WHERE s.k = r.k) AS n FROM r",
+    "not in of a join with in": "SELECT id FROM r WHERE v NOT IN (SELECT w FROM s JOIN u ON u.k = s.k"
+    " AND s.w IN (SELECT x FROM u))",
+    "exists in a join with both": "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k"
+    " AND EXISTS (SELECT 1 FROM u WHERE u.k = s.w AND u.x = r.v)",
     "exists of groups": "SELECT id FROM r WHERE EXISTS"
     " (SELECT 1 FROM (SELECT k, sum(w) AS w FROM s GROUP BY k) c WHERE c.k = r.k)",
     "from first": "FROM r JOIN s USING (k) SELECT k, v, w",
@@ -214,6 +222,7 @@ QUERIES = {
     "group over except": "SELECT k, count(*) AS n FROM (SELECT k, v FROM r EXCEPT ALL SELECT k, w FROM s) GROUP BY k",
 }
 WHOLE = {
+    "not in of a join with in",
     "order of what is distinct",
     "extremes over a join",
     "not in",

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlglot import exp
-
 from lakemill.core.algebra import Expr, Filter, Join, Node, conjuncts, equal_pairs, names, together, used
 from lakemill.core.clock import uses_clock
 
@@ -96,10 +94,3 @@ def ordered(node: Node) -> Node:
     if isinstance(node, Join):
         return replace(node, left=ordered(node.left), right=ordered(node.right))
     return replace(node, child=ordered(node.child)) if isinstance(node, Filter) else node
-
-
-def kept_whole_after(join: exp.Join, select: exp.Select) -> bool:
-    """Whether a later join of the block shows rows that this one lets go."""
-    joins = select.args["joins"]
-    place = next(i for i, one in enumerate(joins) if one is join)
-    return any(str(one.args.get("side") or "").upper() in ("RIGHT", "FULL") for one in joins[place + 1 :])

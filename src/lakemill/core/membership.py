@@ -39,13 +39,21 @@ def refuse_both(on: Expr, right: str, names: set[str]) -> None:
 
 
 def filters(node: Expr) -> bool:
-    """Whether it is, or its negation is, a part of a condition that keeps rows: NULL does what false does."""
+    """Whether it is, or its negation is, a part of a condition that keeps rows: NULL does what false does.
+
+    Spark knows of the NULLs of a negated one below OR in WHERE, and not in ON.
+    """
     above = _around(node)
-    if isinstance(above, exp.Not):
+    negated = isinstance(above, exp.Not)
+    if negated and above is not None:
         above = above.parent
+    below_or = False
     while isinstance(above, exp.And | exp.Or | exp.Paren):
+        below_or = below_or or isinstance(above, exp.Or)
         above = above.parent
-    return isinstance(above, exp.Where | exp.Having | exp.Qualify | exp.Join)
+    if isinstance(above, exp.Join):
+        return not (negated and below_or)
+    return isinstance(above, exp.Where | exp.Having | exp.Qualify)
 
 
 def _around(node: Expr) -> Expr | None:

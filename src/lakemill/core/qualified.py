@@ -13,6 +13,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.optimizer.qualify import qualify
 
+from lakemill.core.algebra import conjuncts, together
 from lakemill.core.aliases import aliased, listed
 from lakemill.core.ctes import unshadowed
 from lakemill.core.expressions import placed, spelled, ungrouped
@@ -26,16 +27,40 @@ def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) 
     parsed = merged(aliased(listed(unshadowed(spelled(_from_last(sqlglot.parse_one(text, dialect="duckdb")))))))
     known: dict[str, object] = {quote(name): _columns(tables) for name, tables in schema.items()}
     found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
-    return cast("exp.Query", _quoted(_fields(placed(ungrouped(settled(chained(found), schema))))))
+    return cast("exp.Query", _quoted(_fields(_asked_in_where(placed(ungrouped(settled(chained(found), schema)))))))
 
 
 def _from_last(query: exp.Expr) -> exp.Expr:
     """The query with its joins beside FROM: where FROM stands first, sqlglot has them below its table."""
     for select in query.find_all(exp.Select):
         start = select.args.get("from_")
-        if start is not None and isinstance(start.this, exp.Table) and (joins := start.this.args.get("joins")):
+        if (
+            start is not None
+            and isinstance(start.this, exp.Table | exp.Subquery)
+            and (joins := start.this.args.get("joins"))
+        ):
             start.this.set("joins", None)
             select.set("joins", [*joins, *(select.args.get("joins") or ())])
+    return query
+
+
+def _asked_in_where(query: exp.Expr) -> exp.Expr:
+    """The query with subqueries in WHERE that an inner join has in its condition: a join can't be asked them."""
+    for select in query.find_all(exp.Select):
+        joins = select.args.get("joins") or []
+        for place, join in enumerate(joins):
+            on, after = join.args.get("on"), joins[place + 1 :]
+            if on is None or join.side or join.kind not in ("", "INNER", "CROSS") or join.args.get("method"):
+                continue
+            if any(one.side in ("RIGHT", "FULL") for one in after):  # they show rows that it lets go
+                continue
+            parts = conjuncts(on)
+            asked = [part for part in parts if part.find(exp.Query)]
+            if asked:
+                join.set("on", together(part for part in parts if part not in asked))
+                where = select.args.get("where")
+                known = conjuncts(where.this) if where is not None else []
+                select.set("where", exp.Where(this=together([*known, *asked])))
     return query
 
 

@@ -35,7 +35,6 @@ from lakemill.core.algebra import (
     itself,
     names,
     substitute,
-    together,
     union_all,
     used,
 )
@@ -49,7 +48,7 @@ from lakemill.core.expressions import (
     used_outside,
 )
 from lakemill.core.groupings import groupings
-from lakemill.core.joins import inner_join, kept_whole_after, ordered, pushed
+from lakemill.core.joins import inner_join, ordered, pushed
 from lakemill.core.narrow import narrowed
 from lakemill.core.shape import NotIncremental, Volatile
 from lakemill.core.subqueries import joined, semi_join
@@ -151,8 +150,6 @@ class Block:
     select: exp.Select
     outer: Scope
     scope: Scope = field(default_factory=dict)
-    later: list[Expr] = field(default_factory=list)
-    """Conditions of inner joins that hold subqueries: WHERE says the same."""
 
     def build(self) -> Node:
         hidden = self._show_order()
@@ -161,9 +158,8 @@ class Block:
             if select.args.get(clause):
                 raise NotIncremental(f"CLAUSE_{clause.upper()}", f"write the query without {clause}", select)
         node = self.relations()
-        conditions = [*self.later, *([where.this] if (where := select.args.get("where")) is not None else [])]
-        if conditions:
-            node = self._where(node, together(conditions))
+        if (where := select.args.get("where")) is not None:
+            node = self._where(node, where.this)
         node = ordered(node)
         items = [(item.alias_or_name, item.unalias()) for item in select.expressions]
         having, qualify = (part and part.this for part in (select.args.get("having"), select.args.get("qualify")))
@@ -239,12 +235,8 @@ class Block:
         if isinstance(join.this, exp.Unnest):
             return self._unnest_join(left, join, side)
         right = self.builder.relation(join.this, self.scope)
+        on = self.resolve(join.args["on"]) if join.args.get("on") is not None else exp.true()
         word = cast("JoinKind", (kind if kind in ("SEMI", "ANTI") else side or "INNER").lower())
-        given = conjuncts(join.args["on"]) if join.args.get("on") is not None else []
-        if word == "inner" and not kept_whole_after(join, self.select):
-            self.later += [part for part in given if part.find(exp.Query)]
-            given = [part for part in given if not part.find(exp.Query)]
-        on = self.resolve(together(given)) if given else exp.true()
         return inner_join(left, right, on) if word == "inner" else Join(word, left, right, on)
 
     def _unnest_join(self, left: Node, join: exp.Join, side: str) -> Node:

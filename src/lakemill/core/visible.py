@@ -25,7 +25,7 @@ def settled(query: Expr, schema: Schema) -> Expr:
     for select in query.find_all(exp.Select):
         shown = _shown(select, schema, ctes)
         _require_one_meaning(select, shown)
-        _require_no_field(select, shown, schema)
+        _require_no_field(select, shown, schema, ctes)
         for found in [found for part in computed(select) for found in part.find_all(exp.Column)]:
             tables = [alias for alias, columns in shown.items() if found.name in columns]
             if found.table or not tables or found.find_ancestor(exp.Query) is not select:
@@ -47,11 +47,8 @@ def _itself(select: exp.Select, name: str, table: str) -> bool:
 
 def _shown(select: exp.Select, schema: Schema, ctes: Mapping[str, exp.Query]) -> dict[str, Sequence[str]]:
     """The columns of each table in FROM, by its alias."""
-    start = select.args.get("from_")
-    joins = [join for join in select.args.get("joins") or () if join.kind not in ("SEMI", "ANTI")]
-    relations = [*([start.this] if start is not None else ()), *(join.this for join in joins)]
     found: dict[str, Sequence[str]] = {}
-    for relation in relations:
+    for relation in _relations(select):
         columns: Sequence[str] = ()
         if isinstance(relation, exp.Table) and relation.db:
             columns = tuple(map(fold, schema.get(fold(relation.db), {}).get(fold(relation.name), ())))
@@ -63,6 +60,13 @@ def _shown(select: exp.Select, schema: Schema, ctes: Mapping[str, exp.Query]) ->
             columns = [column.name for column in relation.args["alias"].columns]
         found[relation.alias_or_name] = columns
     return found
+
+
+def _relations(select: exp.Select) -> list[Expr]:
+    """The tables whose columns the block sees."""
+    start = select.args.get("from_")
+    joins = [join for join in select.args.get("joins") or () if join.kind not in ("SEMI", "ANTI")]
+    return [*([start.this] if start is not None else ()), *(join.this for join in joins)]
 
 
 def _require_one_meaning(select: exp.Select, shown: Mapping[str, Sequence[str]]) -> None:
@@ -79,15 +83,41 @@ def _require_one_meaning(select: exp.Select, shown: Mapping[str, Sequence[str]])
             )
 
 
-def _require_no_field(select: exp.Select, shown: Mapping[str, Sequence[str]], schema: Schema) -> None:
+def _require_no_field(
+    select: exp.Select, shown: Mapping[str, Sequence[str]], schema: Schema, ctes: Mapping[str, exp.Query]
+) -> None:
     """``x.k`` is a field of a column ``x`` that the block's tables have, before it is a column of a table around it."""
-    tables = {table.alias_or_name: table for table in select.find_all(exp.Table)}
     for found in select.find_all(exp.Column):
         if not found.table or found.table in shown or found.find_ancestor(exp.Query) is not select:
             continue
         for alias in (alias for alias, columns in shown.items() if fold(found.table) in columns):
-            table = tables.get(alias)
-            own = schema.get(fold(table.db), {}).get(fold(table.name), {}) if table is not None else {}
-            if own.get(fold(found.table), "STRUCT").startswith("STRUCT"):
+            if _may_have_fields(select, alias, fold(found.table), schema, ctes):
                 told = f"{found.sql('duckdb')} can be a field of {alias}.{found.table}, too"
                 raise Refused(found, told, "give the table another alias")
+
+
+def _may_have_fields(select: exp.Select, alias: str, name: str, schema: Schema, ctes: Mapping[str, exp.Query]) -> bool:
+    """Whether a column that a table of the block shows can be a struct."""
+    relation = next((one for one in _relations(select) if one.alias_or_name == alias), None)
+    if isinstance(relation, exp.Table) and relation.db:
+        type_ = schema.get(fold(relation.db), {}).get(fold(relation.name), {}).get(name, "STRUCT")
+        return type_.startswith("STRUCT")
+    inner = ctes.get(relation.name) if isinstance(relation, exp.Table) else relation and relation.this
+    while isinstance(inner, exp.Subquery):
+        inner = inner.this
+    if isinstance(inner, exp.SetOperation):  # its columns have one type on both sides, or none that both have
+        inner = inner.left
+    if not isinstance(inner, exp.Select):
+        return True
+    value = next((one.unalias() for one in inner.expressions if one.alias_or_name == name), None)
+    while isinstance(value, _ALIKE):
+        value = value.this
+    if isinstance(value, exp.Column) and value.table:
+        return _may_have_fields(inner, value.table, value.name, schema, ctes)
+    return not isinstance(value, _PLAIN) or isinstance(value, exp.Dot)
+
+
+_ALIKE = (exp.Max, exp.Min, exp.Paren, exp.First, exp.AnyValue, exp.Filter)
+"""They have the type of their argument."""
+_PLAIN = (exp.Binary, exp.Count, exp.Sum, exp.Avg, exp.Literal, exp.Boolean, exp.Neg, exp.Not, exp.Exists, exp.Upper)
+"""They are no structs; DuckDB has bound the query, so that arithmetic is of numbers."""

@@ -39,7 +39,7 @@ def described(
             inner = ", ".join(f"{quote(column)} {type_}" for column, type_ in columns.items())
             scratch.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(name.schema)}")
             scratch.execute(f"CREATE TABLE {name} ({inner})")
-        for name, text, aliases in reversed(views):  # one that another reads was found after it
+        for name, text, aliases in views:  # each after those that it reads
             scratch.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(name.schema)}")
             scratch.execute(f"CREATE VIEW {name}{f' ({aliases})' if aliases else ''} AS {text}")
         # binding alone opens what read_csv() and the like name; whoever sends a query may be anybody (api/dynamic)

@@ -42,6 +42,7 @@ class Lookup:
         self.spelled: Types = {}
         """The same under the names as they are written, which the query's columns have from them."""
         self.view_texts: dict[QualifiedName, tuple[str, str]] = {}
+        self._expanded: list[Source] = []
         self._inside: list[tuple[QualifiedName, str]] = []
         """The views that are being expanded, and the place of the first in the query's own text."""
 
@@ -51,7 +52,8 @@ class Lookup:
 
     @property
     def views(self) -> tuple[Source, ...]:
-        return tuple(source for source in self._known.values() if source.kind is SourceKind.VIEW)
+        """Each after those that it reads."""
+        return tuple(self._expanded)
 
     def by_schema(self) -> dict[str, dict[str, Mapping[str, str]]]:
         """The columns of the tables, as names are resolved by them."""
@@ -74,6 +76,7 @@ class Lookup:
                 self._inside.append((source.name, self._place(table)))
                 inner = self.expanded(cast("exp.Query", sqlglot.parse_one(text, dialect="duckdb")), depth + 1)
                 self._inside.pop()
+                self._expanded += [source] if source not in self._expanded else []
                 table.replace(_in_place_of(table, inner, _aliases(aliases)))
             else:
                 table.set("db", exp.to_identifier(name.schema, quoted=True))

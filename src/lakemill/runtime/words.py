@@ -50,7 +50,7 @@ def words_of(lake: Lake, table: DynamicTable, ends: Ends, t: datetime | None) ->
     if found is None:
         return Words(_kept(table, ends, t))
     tables = tuple((s.name, f"AS FROM {_then(*ends[s.key])}") for s in found.tables)
-    texts = ((view.name, *found.view_texts[view.name]) for view in reversed(found.views))
+    texts = ((view.name, *found.view_texts[view.name]) for view in found.views)
     views = tuple((name, f"{f'({aliases}) ' if aliases else ''}AS {text}") for name, text, aliases in texts)
     text = table.definition.query
     return Words(str(_at(text, t).sql("duckdb")) if table.resolved.clocked else text, (*tables, *views))
