@@ -49,6 +49,12 @@ def files(story: Story) -> int:
     return len(list(story.opened.conn.execute("SELECT 1 FROM ducklake_data_file WHERE end_snapshot IS NULL")))
 
 
+def on_disk(story: Story) -> set[str]:
+    """The data files of the table's folder, whether a snapshot has them or not."""
+    root = story.opened.storage.root
+    return {file.path for file in story.opened.storage.list(root) if file.path.endswith(".parquet")}
+
+
 def somebody_is_first(story: Story, monkeypatch: pytest.MonkeyPatch, statement: str) -> list[int]:
     """The statement is committed just before the first publish; one entry per publish that was tried."""
     publish, calls = story.opened.publisher.publish, []
@@ -79,9 +85,13 @@ def test_append(story: Story, spark: Any) -> None:
 
 
 def test_an_append_of_nothing_makes_no_snapshot(story: Story, spark: Any) -> None:
-    head = story.head
+    """Nor does a task without rows leave a file."""
+    head, before = story.head, on_disk(story)
     assert story.table.append(spark.sql("SELECT 1 AS id, 'x' AS v WHERE false")) is None
     assert story.head == head
+    assert on_disk(story) == before
+    story.table.append(spark.range(7, 9, 1, 8).selectExpr("CAST(id AS INT) AS id", "'x' AS v").where("id = 7"))
+    assert len(on_disk(story)) == len(before) + 1
 
 
 def test_delete_is_cumulative_and_ends_whole_files(story: Story) -> None:

@@ -105,7 +105,13 @@ class Writing:
         return staged
 
     def named(self, staged: Staged) -> tuple[NewFile, ...]:
-        return new_files(self.lake.duck, staged, self.state.target)
+        """The files that have rows; Spark leaves others, too, where a task had none."""
+        files = new_files(self.lake.duck, staged, self.state.target)
+        wanted = {file.path for file in files}
+        if empty := [file.path for file in staged.files if file.relative not in wanted]:
+            with suppress(LakemillError, OSError):  # upkeep would remove them as orphans
+                self.storage.remove(empty)
+        return files
 
     def requirements(self, purpose: Purpose, base: int) -> tuple[Requirement, ...]:
         """What must be true of the table when what was written for it is published."""
