@@ -8,7 +8,8 @@ again, and when) and a remedy in words. Driver errors are wrapped at the edge wi
     │   ├── BadSettings · BadArgument · UnknownTable · UnknownColumn · UnknownSnapshot · SqlFailed
     │   ├── BadStatement · UnknownDynamicTable · TableExists · Cycle · HasDependents
     │   ├── QueryRefused · QueryTooLarge · ResultTooLarge · QueryCancelled · UnknownQuery · QueryRuns
-    │   ├── UnknownProfile · NotIncrementable · NoCommonPoint · OutputChanged · RefreshFailed · UpstreamFailed
+    │   ├── UnknownProfile · NotIncrementable · NoCommonPoint · OutputChanged · SourceChanged
+    │   ├── RefreshFailed · UpstreamFailed
     │   ├── WrongType · UnsupportedType · UnsupportedSql · UnsupportedLake · UnsupportedVersion
     │   ├── BadRequest · MalformedBody · BodyTooLarge · UnsupportedMedia · UnknownRoute · WrongMethod
     │   ├── Unauthenticated · Forbidden · UnknownKey · UnknownTenant · TenantExists · UnknownPin

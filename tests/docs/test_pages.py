@@ -85,7 +85,7 @@ def _judged(line: str, refused: bool) -> None:
     told = io.StringIO()
     with redirect_stdout(told):
         left = run(["validate", f"CREATE DYNAMIC TABLE x TARGET_LAG = '1 day' AS {query}", "--format", "json"])
-    found = json.loads(told.getvalue())
+    (found,) = json.loads(told.getvalue())
     assert found["valid"] is not refused, line
     assert (left != 0) is refused, line
     assert code in told.getvalue(), f"{line}: {told.getvalue()}"

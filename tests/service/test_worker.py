@@ -141,9 +141,9 @@ def test_work_that_another_was_given_is_stopped_and_counts_for_nothing(
 ) -> None:
     create(mill, "a", "SELECT id, k FROM r")
     begun, go_on, fenced = Event(), Event(), counted("publish_fenced_total")
-    from lakemill.runtime.carry import _Carrying
+    from lakemill.runtime.publishing import Publishing
 
-    publish = _Carrying.publish
+    publish = Publishing.publish
 
     def slow(*words: Any) -> Any:  # Spark is done by then: an earlier stop would leave nothing to refuse
         if not begun.is_set():
@@ -151,7 +151,7 @@ def test_work_that_another_was_given_is_stopped_and_counts_for_nothing(
             go_on.wait(SECONDS)
         return publish(*words)
 
-    monkeypatch.setattr(_Carrying, "publish", slow)
+    monkeypatch.setattr(Publishing, "publish", slow)
     with serving(mill, slots=1) as worker:
         assert begun.wait(SECONDS)
         mill.lake.conn.execute("UPDATE lakemill.work SET worker = 'other', expires_at = now() + interval '1 minute'")

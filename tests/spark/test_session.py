@@ -299,6 +299,7 @@ def test_connect_has_the_same_settings_and_says_nothing(tmp_path: Path) -> None:
         import sys
         from lakemill.settings import Settings
         from lakemill.spark import session
+        from lakemill.spark.conf import RUNTIME
         spark = session.start(Settings.load(sys.argv[1], {"spark.remote": "local[1]"}))
         assert "connect" in type(spark).__module__, type(spark)
         assert {k: spark.conf.get(k) for k in RUNTIME} == dict(RUNTIME)

@@ -49,6 +49,7 @@ STATUS: Mapping[type[LakemillError], int] = {
     errors.HasDependents: 409,
     errors.NoCommonPoint: 409,
     errors.OutputChanged: 409,
+    errors.SourceChanged: 409,
     errors.RefreshFailed: 409,
     errors.UpstreamFailed: 409,
     errors.HistoryError: 409,

@@ -309,6 +309,7 @@ MEANINGS: Mapping[str, str] = {
     "HAS_DEPENDENTS": "Other dynamic tables read this one; the message names them.",
     "NOT_INCREMENTAL": "REFRESH_MODE = INCREMENTAL was asked for, and the query has a part without a rule for deltas.",
     "OUTPUT_CHANGED": "A source was altered, and the query of the dynamic table has other columns by now.",
+    "SOURCE_CHANGED": "A source lacks a column that a dynamic table reads, or has it in another type.",
     "NO_COMMON_POINT": "The tables hold no data snapshot in common.",
     "REFRESH_FAILED": "The first load of a dynamic table failed; nothing of it is left.",
     "UPSTREAM_FAILED": "A dynamic table that this one reads could not be refreshed, so this one was not tried.",
