@@ -79,6 +79,14 @@ def test_extremes_of_rows_that_were_never_there(mill: Mill) -> None:
     assert mill.refresh("low").action is Action.MERGE
 
 
+def test_what_is_kept_of_no_rows_is_read_back(mill: Mill) -> None:
+    mill.tell("DELETE FROM r")
+    mill.create("total", "SELECT max(t) AS m, count(*) AS n FROM (SELECT k, sum(id) AS t FROM r GROUP BY k)")
+    assert mill.rows("FROM total") == [(None, 0)]
+    mill.tell("INSERT INTO r VALUES (4, 1, 1, 'x')")
+    assert did(mill.refresh("total"))[0] is Action.MERGE
+
+
 def test_an_average_of_decimals_is_rounded_once(mill: Mill) -> None:
     mill.tell("CREATE TABLE d (k INTEGER, x DECIMAL(5, 2))", "INSERT INTO d VALUES (1, 0.1), (1, 0.2), (2, 5)")
     mill.create("enough", "SELECT k, avg(x) AS a FROM d GROUP BY k HAVING avg(x) >= 0.2")

@@ -109,6 +109,8 @@ class Writing:
         files = new_files(self.lake.duck, staged, self.state.target)
         wanted = {file.path for file in files}
         if empty := [file.path for file in staged.files if file.relative not in wanted]:
+            for path in empty:  # nobody reads them back; another thread may be adding its own
+                self.staged.remove(path)
             with suppress(LakemillError, OSError):  # upkeep would remove them as orphans
                 self.storage.remove(empty)
         return files
