@@ -80,10 +80,15 @@ def pin(
     reason: str = "",
     ttl: timedelta | None = None,
     *,
+    fleeting: bool = False,
     catalog_schema: str = "public",
 ) -> Pin:
-    """Keep a snapshot readable, for ``ttl`` or until ``unpin``; refused when it is gone or about to go."""
+    """Keep a snapshot readable, for ``ttl`` or until ``unpin``; refused when it is gone or about to go.
+
+    ``fleeting``: for as long as this connection lasts at most, so that it is not waited for the disk.
+    """
     values = {"pin_id": uuid4(), "snapshot": snapshot, "holder": holder, "reason": reason, "ttl": ttl}
+    values["fleeting"] = fleeting
     with conn.transaction():
         lock(conn)
         _check_usable(conn, snapshot, catalog_schema)
@@ -119,7 +124,7 @@ def pinned(
     catalog_schema: str = "public",
 ) -> Iterator[Pin]:
     """Pinned for the body; ``ttl`` bounds it when the process dies."""
-    found = pin(conn, snapshot, holder, reason, ttl, catalog_schema=catalog_schema)
+    found = pin(conn, snapshot, holder, reason, ttl, fleeting=ttl is not None, catalog_schema=catalog_schema)
     try:
         yield found
     finally:

@@ -15,9 +15,11 @@ SELECT EXISTS (SELECT FROM {catalog}.ducklake_snapshot WHERE snapshot_id = %(sna
 SELECT max(snapshot_id) FROM {catalog}.ducklake_snapshot;
 
 -- name: insert_pin
--- a snapshot that a reader needs
+-- a snapshot that a reader needs. A fleeting one does not wait for the disk: others see it at once, and a crash that could
+-- lose it ends the connection of whoever needs it
 INSERT INTO lakemill.pins (pin_id, snapshot_id, holder, reason, expires_at)
-VALUES (%(pin_id)s, %(snapshot)s, %(holder)s, %(reason)s, clock_timestamp() + %(ttl)s)
+SELECT %(pin_id)s, %(snapshot)s, %(holder)s, %(reason)s, clock_timestamp() + %(ttl)s
+WHERE NOT %(fleeting)s OR set_config('synchronous_commit', 'off', true) IS NOT NULL
 RETURNING pin_id, snapshot_id, holder, reason, created_at, expires_at;
 
 -- name: renew_pin
