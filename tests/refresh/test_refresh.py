@@ -541,6 +541,14 @@ def test_rename_to_a_name_with_capitals(mill: Mill) -> None:
         assert did(mill.refresh(name))[0] is Action.NO_DATA, "it is the same query still"
 
 
+def test_alter_without_its_sources_tells_no_place_in_the_query(mill: Mill) -> None:
+    mill.create("a", "SELECT id, name FROM r", "INITIALIZE = ON_SCHEDULE")
+    mill.tell("DROP TABLE r")
+    with pytest.raises(UnknownTable) as caught:
+        run(mill, "ALTER DYNAMIC TABLE a SET PRIORITY = 3")
+    assert caught.value.place == "line 1, column 1"
+
+
 def test_tables_that_are_called_alike(mill: Mill) -> None:
     mill.tell('CREATE TABLE "Ä" AS FROM r', 'CREATE TABLE "ä" AS FROM s')
     mill.create("a", 'SELECT x.id, y.w FROM "Ä" x JOIN "ä" y USING (k)')

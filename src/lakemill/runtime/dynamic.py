@@ -28,6 +28,7 @@ from lakemill.errors import (
     DefinitionChanged,
     FrontierMoved,
     HasDependents,
+    LakemillError,
     OutcomeUnknown,
     RefreshFailed,
     TableExists,
@@ -212,7 +213,12 @@ def change(lake: Lake, statement: Change) -> DynamicTable | None:
     if table is None:
         return None
     require_profile(statement.values.get("SPARK_PROFILE"), lake.settings.spark.profiles, statement.at.place())
-    return _declare(lake, table, analyse_again(lake, table, statement.apply(table.definition)))
+    try:
+        found = analyse_again(lake, table, statement.apply(table.definition))
+    except LakemillError as error:
+        error.place = statement.at.place()  # it tells a place in the query, which is no part of this statement
+        raise
+    return _declare(lake, table, found)
 
 
 def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
