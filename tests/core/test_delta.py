@@ -153,6 +153,12 @@ QUERIES = {
     "window over group": "SELECT k, v, sum(count(*)) OVER (PARTITION BY k) AS t FROM r GROUP BY k, v",
     "qualify": "SELECT k, id, v FROM r QUALIFY row_number() OVER (PARTITION BY k ORDER BY v DESC, id) = 1",
     "top": "SELECT id, v FROM r ORDER BY v DESC, id LIMIT 3",
+    "top by places in brackets": "SELECT id, v FROM r ORDER BY (2) DESC, ((1)) LIMIT 3",
+    "distinct on a place in brackets": "SELECT DISTINCT ON ((1)) k, id, v FROM r ORDER BY (1), v DESC, id, name, t",
+    "keys in brackets": "SELECT k, v + 1 AS w, count(*) AS n FROM r GROUP BY (k), ((v + 1))",
+    "an alias in brackets": "SELECT v % 3 AS m, sum(k) AS s FROM r GROUP BY (m)",
+    "windows by a key in brackets": "SELECT id, sum(v) OVER (PARTITION BY (k)) AS s, min(v) OVER (PARTITION BY k) AS m"
+    " FROM r",
     "top of groups": "SELECT k, sum(v) AS t FROM r GROUP BY k ORDER BY t DESC, k LIMIT 2",
     "scalar subquery": "SELECT id FROM r WHERE v > (SELECT avg(w) FROM s)",
     "correlated scalar": "SELECT id, (SELECT max(w) FROM s WHERE s.k = r.k) AS m FROM r",
@@ -222,6 +228,7 @@ QUERIES = {
     "group over except": "SELECT k, count(*) AS n FROM (SELECT k, v FROM r EXCEPT ALL SELECT k, w FROM s) GROUP BY k",
 }
 WHOLE = {
+    "top by places in brackets",
     "not in of a join with in",
     "order of what is distinct",
     "extremes over a join",

@@ -41,6 +41,8 @@ def test_taken(key: str) -> None:
         ("f", "f is DOUBLE", "another column"),
         ("l", "INTEGER", "another column"),
         ("bucket(2, d)", "DECIMAL", "another column"),
+        ("bucket(0, id)", "0 buckets", "between 1 and 2147483647"),
+        ("bucket(2147483648, id)", "2147483648 buckets", "between 1 and 2147483647"),
     ],
 )
 def test_refused_with_its_place(key: str, about: str, remedy: str) -> None:

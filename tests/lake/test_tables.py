@@ -9,6 +9,7 @@ import pytest
 from lakemill.core.commit import AddFiles
 from lakemill.core.schema import Column
 from lakemill.errors import BadArgument, NameTaken, PublishConflict, TableReplaced, UnknownColumn
+from lakemill.lake.catalog import reading
 from lakemill.lake.scan import Lakefront, plan_delta
 from lakemill.lake.stamps import Stamps
 from lakemill.lake.tables import abandon, build_generation, create_table, drop_table
@@ -58,6 +59,22 @@ def test_names_are_quoted_and_mistakes_are_told(desk: Desk) -> None:
     with pytest.raises(UnknownColumn):
         create_table(desk.duck, "main", "half", [Column(0, "a", "int32")], ["no_such_column"])
     assert desk.head() == before
+
+
+def test_names_that_differ_in_other_letters_than_ascii_are_two(desk: Desk) -> None:
+    """As in DuckDB, also where PostgreSQL's lower() takes Ä for ä."""
+    desk.duck.execute('CREATE TABLE "Ärger A" (id INTEGER); CREATE TABLE "ärger a" (id INTEGER)')
+    desk.duck.execute('CREATE VIEW "Öl" AS SELECT 1 AS one; CREATE VIEW "öl" AS SELECT 2 AS two')
+    assert [desk.table(name).name for name in ("ÄRGER a", "ärger A")] == ["Ärger A", "ärger a"]
+    with reading(desk.conn) as catalog:
+        views = [catalog.view("main", name, catalog.head().id) for name in ("ÖL", "öL")]
+    assert [view.name for view in views if view is not None] == ["Öl", "öl"]
+    for name in ("Über", "über"):
+        updates, requires = build_generation(desk.duck, desk.conn, "main", name, [Column(0, "id", "int32")]).takes_name(
+            None
+        )
+        desk.publish(*updates, requires=requires)
+    assert desk.table("ÜBER").id != desk.table("üBER").id
 
 
 def test_a_generation_is_filled_and_takes_its_name_at_once(desk: Desk) -> None:

@@ -527,6 +527,36 @@ def test_rename_into_another_schema(mill: Mill) -> None:
     ]
 
 
+def test_rename_to_a_name_with_capitals(mill: Mill) -> None:
+    mill.create("a", "SELECT id, k FROM r")
+    mill.create("b", "WITH a AS (SELECT k FROM main.a) SELECT k, count(*) AS n FROM a GROUP BY k")
+    mill.create("c", "SELECT id FROM a WHERE k > (SELECT avg(o.k) FROM a AS o WHERE o.id < a.id)")
+    mill.create("d", "SELECT main.a.k FROM a", "DIALECT = 'spark'")
+    run(mill, 'ALTER DYNAMIC TABLE a RENAME TO "New A"')
+    mill.tell("INSERT INTO r VALUES (500, 5, 5, 'x')")
+    assert [one.action for one in mill.lake.refresh("b", "c", "d")[1:]] == [Action.MERGE, Action.FULL, Action.FULL]
+    for name in "bcd":
+        mill.judge(name)
+        run(mill, f"ALTER DYNAMIC TABLE {name} SET PRIORITY = 3")
+        assert did(mill.refresh(name))[0] is Action.NO_DATA, "it is the same query still"
+
+
+def test_alter_without_its_sources_tells_no_place_in_the_query(mill: Mill) -> None:
+    mill.create("a", "SELECT id, name FROM r", "INITIALIZE = ON_SCHEDULE")
+    mill.tell("DROP TABLE r")
+    with pytest.raises(UnknownTable) as caught:
+        run(mill, "ALTER DYNAMIC TABLE a SET PRIORITY = 3")
+    assert caught.value.place == "line 1, column 1"
+
+
+def test_tables_that_are_called_alike(mill: Mill) -> None:
+    mill.tell('CREATE TABLE "Ä" AS FROM r', 'CREATE TABLE "ä" AS FROM s')
+    mill.create("a", 'SELECT x.id, y.w FROM "Ä" x JOIN "ä" y USING (k)')
+    mill.create("b", 'SELECT id FROM "Ä" WHERE k > (SELECT avg(o.k) FROM "Ä" AS o WHERE o.id < "Ä".id)')
+    mill.tell('INSERT INTO "ä" VALUES (9, 9)', 'DELETE FROM "Ä" WHERE id = 3')
+    assert [did(mill.refresh(name))[0] for name in "ab"] == [Action.DELTA, Action.FULL]
+
+
 def test_columns_with_their_schema(mill: Mill) -> None:
     mill.tell("CREATE SCHEMA o", "CREATE TABLE o.r AS SELECT k, w AS v FROM s")
     queries = {

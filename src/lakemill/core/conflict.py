@@ -25,6 +25,7 @@ from lakemill.core.commit import (
     SamePartition,
     SwapGeneration,
 )
+from lakemill.core.names import fold
 from lakemill.core.schema import Column
 
 # which kinds of change to the table since the base hurt a commit of each purpose
@@ -79,7 +80,7 @@ def conflicts(intent: Intent, facts: Facts) -> tuple[Conflict, ...]:
         found.extend(Conflict(reason) for reason in _violations(requirement, facts))
     for requirement in (*intent.requirements, *_implied_names(intent)):
         if isinstance(requirement, NameFree | NameHeldBy):
-            holders = facts.names.get((requirement.schema_id, requirement.name.lower()), ())
+            holders = facts.names.get((requirement.schema_id, fold(requirement.name)), ())
             if isinstance(requirement, NameFree):
                 holders = tuple(holder for holder in holders if holder != requirement.own)
             wanted = (requirement.table_id,) if isinstance(requirement, NameHeldBy) else ()
@@ -113,7 +114,7 @@ def wanted_bases(intent: Intent) -> tuple[int, ...]:
 def wanted_names(intent: Intent) -> tuple[tuple[int, str], ...]:
     """The names whose holders the facts must tell."""
     asked = (*intent.requirements, *_implied_names(intent))
-    return tuple({(r.schema_id, r.name.lower()): None for r in asked if isinstance(r, NameFree | NameHeldBy)})
+    return tuple({(r.schema_id, fold(r.name)): None for r in asked if isinstance(r, NameFree | NameHeldBy)})
 
 
 def _name_reason(name: str, holders: tuple[int, ...], wanted: tuple[int, ...]) -> str:

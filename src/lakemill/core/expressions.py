@@ -30,6 +30,18 @@ def spelled(query: Expr) -> Expr:
     return query.transform(change)
 
 
+def unbracketed(query: Expr) -> Expr:
+    """The query without brackets around all of a key, which DuckDB does not see: ``ORDER BY (2)`` is by a place."""
+    for clause in query.find_all(exp.Group, exp.Order, exp.Distinct, exp.Window):
+        on = clause.args.get("on")
+        keys = clause.args.get("partition_by") or [] if isinstance(clause, exp.Window) else (on or clause).expressions
+        for key in keys:
+            held = key.this if isinstance(key, exp.Ordered) else key
+            if isinstance(held, exp.Paren):
+                held.replace(held.unnest())
+    return query
+
+
 def ungrouped(query: Expr) -> Expr:
     """The query with GROUP BY ALL as DuckDB means it, which groups by the columns of HAVING, too.
 

@@ -21,6 +21,7 @@ from lakemill.errors import BadStatement, UnsupportedLake
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _BUCKET = re.compile(r"bucket\((\d+)\)")
+_MOST_BUCKETS = 2**31 - 1  # DuckLake's own limit
 _PARTS_OF_TIME = frozenset({"year", "month", "day", "hour"})
 
 
@@ -60,12 +61,16 @@ def build_spec(partition_id: int, keys: Sequence[tuple[int, str]], columns: Sequ
 def check_keys(keys: Sequence[str], columns: Mapping[str, str], place: str | None = None) -> None:
     """What PARTITION BY may say of these columns, with their DuckDB types; anything else is refused."""
     for key in keys:
-        transform, name = _read_key(key)
+        transform, name, count = _read_key(key)
         if transform is None:
             raise BadStatement(
                 f"{key} is no partition key",
                 remedy="write a column, year(c), month(c), day(c), hour(c) or bucket(n, c)",
                 place=place,
+            )
+        if count is not None and not 1 <= count <= _MOST_BUCKETS:
+            raise BadStatement(
+                f"{key} says {count} buckets", remedy=f"write a number between 1 and {_MOST_BUCKETS}", place=place
             )
         type_ = next((type_ for known, type_ in columns.items() if fold(known) == fold(name)), None)
         if type_ is None:
@@ -89,22 +94,22 @@ _NOT_IN_BUCKETS = re.compile(r"DECIMAL|^TIME\b|INTERVAL|STRUCT|\[")
 """Types whose values Spark does not write, or hash, as DuckDB does."""
 
 
-def _read_key(key: str) -> tuple[str | None, str]:
-    """Transform and column of a key as it was written; None where it is something else."""
+def _read_key(key: str) -> tuple[str | None, str, int | None]:
+    """Transform, column and buckets of a key as it was written; no transform where it is something else."""
     try:
         found = sqlglot.parse_one(key, dialect="duckdb")
     except SqlglotError:
-        return None, ""
+        return None, "", None
     if isinstance(found, exp.Column):
-        return (None if found.table else "identity"), found.name
+        return (None if found.table else "identity"), found.name, None
     if not isinstance(found, exp.Func):
-        return None, ""
+        return None, "", None
     word = found.name.lower() if isinstance(found, exp.Anonymous) else found.key
     given = found.expressions if isinstance(found, exp.Anonymous) else [found.this]
     numbers = [one for one in given[:-1] if one.is_int]
     known = (word in _PARTS_OF_TIME and len(given) == 1) or (word == "bucket" and len(given) - 1 == len(numbers) == 1)
     plain = known and isinstance(given[-1], exp.Column) and not given[-1].table
-    return (word, given[-1].name) if plain else (None, "")
+    return (word, given[-1].name, int(numbers[0].name) if numbers else None) if plain else (None, "", None)
 
 
 def key_names(spec: PartitionSpec) -> tuple[str, ...]:

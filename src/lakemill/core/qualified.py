@@ -16,7 +16,7 @@ from sqlglot.optimizer.qualify import qualify
 from lakemill.core.algebra import conjuncts, together
 from lakemill.core.aliases import aliased, listed
 from lakemill.core.ctes import unshadowed
-from lakemill.core.expressions import placed, spelled, ungrouped
+from lakemill.core.expressions import placed, spelled, unbracketed, ungrouped
 from lakemill.core.names import MAIN, quote
 from lakemill.core.using import chained, merged
 from lakemill.core.visible import settled
@@ -24,7 +24,9 @@ from lakemill.core.visible import settled
 
 def qualified(text: str, schema: Mapping[str, Mapping[str, Mapping[str, str]]]) -> exp.Query:
     """A query in DuckDB's SQL, its names resolved and its stars expanded; schema → table → column → type."""
-    parsed = merged(aliased(listed(unshadowed(spelled(_from_last(sqlglot.parse_one(text, dialect="duckdb")))))))
+    parsed = merged(
+        aliased(listed(unshadowed(unbracketed(spelled(_from_last(sqlglot.parse_one(text, dialect="duckdb")))))))
+    )
     known: dict[str, object] = {quote(name): _columns(tables) for name, tables in schema.items()}
     found = qualify(parsed, dialect="duckdb", schema=known, db=MAIN, quote_identifiers=False, identify=False)
     return cast("exp.Query", _quoted(_fields(_asked_in_where(placed(ungrouped(settled(chained(found), schema)))))))

@@ -28,6 +28,7 @@ from lakemill.errors import (
     DefinitionChanged,
     FrontierMoved,
     HasDependents,
+    LakemillError,
     OutcomeUnknown,
     RefreshFailed,
     TableExists,
@@ -212,7 +213,12 @@ def change(lake: Lake, statement: Change) -> DynamicTable | None:
     if table is None:
         return None
     require_profile(statement.values.get("SPARK_PROFILE"), lake.settings.spark.profiles, statement.at.place())
-    return _declare(lake, table, analyse_again(lake, table, statement.apply(table.definition)))
+    try:
+        found = analyse_again(lake, table, statement.apply(table.definition))
+    except LakemillError as error:
+        error.place = statement.at.place()  # it tells a place in the query, which is no part of this statement
+        raise
+    return _declare(lake, table, found)
 
 
 def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
@@ -226,16 +232,18 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
     _require_free(lake, statement.to, own=table.table_id)
     views = () if statement.to == table.name else views_of(lake, table.name)
     readers = [definitions.get(lake.conn, name) for name in definitions.graph(lake.conn).consumers(table.name)]
+    plain = QualifiedName(*statement.to.key)  # as names are in a query that was resolved
     frontier = versions.frontier(lake.conn, table.id)
 
     def more(cursor: Any, snapshot: int | None) -> None:
         definitions.rename(cursor, table, statement.to)
         for reader in readers:
-            words = [
-                renamed(text, table.name, statement.to, reader.definition.dialect)
-                for text in (reader.definition.query, reader.resolved.query)
-            ]
-            definitions.reword(cursor, reader, words[0], words[1], table.id, statement.to)
+            dialect = reader.definition.dialect
+            words = renamed(reader.definition.query, table.name, statement.to, dialect)
+            resolved = words
+            if dialect is Dialect.DUCKDB:
+                resolved = renamed(reader.resolved.query, table.name, plain)
+            definitions.reword(cursor, reader, words, resolved, table.id, statement.to)
         if frontier is not None and snapshot is not None:  # the same content, as of our own commit
             content_stays(cursor, table, frontier, snapshot, frontier.version.definition_version)
             schema = lake.settings.lake.catalog_schema

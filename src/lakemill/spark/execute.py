@@ -30,6 +30,7 @@ from lakemill.core.as_sql import leaf, sql
 from lakemill.core.clock import NOW, bound, with_parameter
 from lakemill.core.delta import Delta, Step
 from lakemill.core.ducktypes import integer, parse
+from lakemill.core.names import fold
 from lakemill.core.origins import Tracing
 from lakemill.core.own_names import own_names
 from lakemill.core.ranges import Use, needs, uses
@@ -178,7 +179,7 @@ class Execution:
         if isinstance(query, exp.Query):
             text = bound(with_parameter(own_names(query)), "b").transform(self._at_time)
             for table in list(text.find_all(exp.Table)):
-                number = names.get(f"{table.db}.{table.name}".lower()) if table.db else None
+                number = names.get(fold(f"{table.db}.{table.name}")) if table.db else None
                 if number is not None:  # by its whole name: a CTE may be called like one of ours
                     self._need(name := leaf(number, "b"))
                     table.replace(exp.Table(this=exp.to_identifier(self._prefix + name), alias=table.args["alias"]))

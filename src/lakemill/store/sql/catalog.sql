@@ -49,7 +49,7 @@ SELECT t.table_id, t.table_uuid::text, t.schema_id, s.schema_name, t.table_name,
        CASE WHEN t.path_is_relative THEN CASE WHEN s.path_is_relative THEN %(root)s ELSE '' END || s.path ELSE '' END
          || t.path
 FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
-WHERE lower(s.schema_name) = lower(%(schema)s) AND lower(t.table_name) = lower(%(name)s)
+WHERE lower(s.schema_name COLLATE "C") = lower(%(schema)s::text COLLATE "C") AND lower(t.table_name COLLATE "C") = lower(%(name)s::text COLLATE "C")
   AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
 
@@ -66,7 +66,7 @@ WHERE t.table_id = %(id)s
 -- name: tables_called
 -- the tables of a schema, at a snapshot, whose names begin so
 SELECT t.table_name FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
-WHERE lower(s.schema_name) = lower(%(schema)s) AND starts_with(t.table_name, %(prefix)s)
+WHERE lower(s.schema_name COLLATE "C") = lower(%(schema)s::text COLLATE "C") AND starts_with(t.table_name, %(prefix)s)
   AND t.begin_snapshot <= %(at)s AND (t.end_snapshot IS NULL OR t.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
 
@@ -203,7 +203,7 @@ ORDER BY CASE WHEN scope IS NULL THEN 0 WHEN scope = 'schema' THEN 1 ELSE 2 END;
 -- a view at a snapshot, by its name
 SELECT v.view_id, s.schema_name, v.view_name, v.sql, coalesce(v.column_aliases, '')
 FROM ducklake_view v JOIN ducklake_schema s USING (schema_id)
-WHERE lower(s.schema_name) = lower(%(schema)s) AND lower(v.view_name) = lower(%(name)s)
+WHERE lower(s.schema_name COLLATE "C") = lower(%(schema)s::text COLLATE "C") AND lower(v.view_name COLLATE "C") = lower(%(name)s::text COLLATE "C")
   AND v.begin_snapshot <= %(at)s AND (v.end_snapshot IS NULL OR v.end_snapshot > %(at)s)
   AND s.begin_snapshot <= %(at)s AND (s.end_snapshot IS NULL OR s.end_snapshot > %(at)s);
 
@@ -215,7 +215,7 @@ WHERE s.snapshot_id > %(a)s AND s.snapshot_id <= %(b)s;
 -- name: schema_by_name
 -- a schema at a snapshot, by its name
 SELECT schema_id FROM ducklake_schema
-WHERE lower(schema_name) = lower(%(schema)s)
+WHERE lower(schema_name COLLATE "C") = lower(%(schema)s::text COLLATE "C")
   AND begin_snapshot <= %(at)s AND (end_snapshot IS NULL OR end_snapshot > %(at)s);
 
 -- name: snapshot_at

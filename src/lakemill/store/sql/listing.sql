@@ -106,7 +106,8 @@ WITH sized AS (
       AND (m.scope IS NULL OR (m.scope = 'schema' AND m.scope_id = t.schema_id) OR (m.scope = 'table' AND m.scope_id = t.table_id))
     ORDER BY CASE m.scope WHEN 'table' THEN 0 WHEN 'schema' THEN 1 ELSE 2 END LIMIT 1) o ON true
   WHERE t.end_snapshot IS NULL AND NOT starts_with(t.table_name, '__lakemill_')
-    AND (%(table)s::text IS NULL OR (lower(s.schema_name), lower(t.table_name)) = (lower(%(schema)s::text), lower(%(table)s::text)))),
+    AND (%(table)s::text IS NULL OR (lower(s.schema_name COLLATE "C"), lower(t.table_name COLLATE "C"))
+         = (lower(%(schema)s::text COLLATE "C"), lower(%(table)s::text COLLATE "C")))),
 crowd AS (
   SELECT z.table_id, z.schema_name, z.table_name, z.target, count(f.data_file_id) AS files,
          count(*) FILTER (WHERE f.file_size_bytes < z.small) AS small,

@@ -72,11 +72,11 @@ FROM unnest(%(table_ids)s::bigint[]) AS t (id) JOIN ducklake_column c ON c.table
 
 -- name: name_holders
 -- live tables and views of these names; names are the same in any case
-SELECT schema_id, lower(table_name), table_id FROM ducklake_table
-WHERE end_snapshot IS NULL AND schema_id = ANY(%(schema_ids)s::bigint[]) AND lower(table_name) = ANY(%(names)s::text[])
+SELECT schema_id, lower(table_name COLLATE "C"), table_id FROM ducklake_table
+WHERE end_snapshot IS NULL AND schema_id = ANY(%(schema_ids)s::bigint[]) AND lower(table_name COLLATE "C") = ANY(%(names)s::text[])
 UNION ALL
-SELECT schema_id, lower(view_name), view_id FROM ducklake_view
-WHERE end_snapshot IS NULL AND schema_id = ANY(%(schema_ids)s::bigint[]) AND lower(view_name) = ANY(%(names)s::text[]);
+SELECT schema_id, lower(view_name COLLATE "C"), view_id FROM ducklake_view
+WHERE end_snapshot IS NULL AND schema_id = ANY(%(schema_ids)s::bigint[]) AND lower(view_name COLLATE "C") = ANY(%(names)s::text[]);
 
 -- name: stale_files
 -- data files that are not live, or whose live delete file is not the one expected

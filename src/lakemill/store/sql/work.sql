@@ -143,8 +143,8 @@ renamed AS (  -- sources whose name is no longer that of the table or view that 
   SELECT s.dynamic_id, max(x.end_snapshot) AS since
   FROM reads s JOIN LATERAL (
     SELECT t.end_snapshot FROM {catalog}.ducklake_table t JOIN {catalog}.ducklake_schema p USING (schema_id)
-    WHERE s.kind = 'TABLE' AND t.table_id = s.table_id AND lower(t.table_name) = lower(s.table_name)
-      AND lower(p.schema_name) = lower(s.schema_name)
+    WHERE s.kind = 'TABLE' AND t.table_id = s.table_id AND lower(t.table_name COLLATE "C") = lower(s.table_name COLLATE "C")
+      AND lower(p.schema_name COLLATE "C") = lower(s.schema_name COLLATE "C")
     UNION ALL
     SELECT w.end_snapshot FROM {catalog}.ducklake_view w WHERE s.kind = 'VIEW' AND w.view_id = s.table_id) x ON true
   WHERE s.kind <> 'DYNAMIC'
