@@ -35,10 +35,13 @@ TABLES = (
     'CREATE TABLE "odd one" (rev INTEGER, "rev*2" INTEGER, "a-b" INTEGER, a INTEGER, b INTEGER, "x--y" INTEGER,'
     ' "a.b" INTEGER, "Select" INTEGER, "ÄÖ" INTEGER, userName INTEGER)',
     'INSERT INTO "odd one" VALUES (1, 50, 100, 2, 3, 4, 5, 6, 7, 8), (2, 51, 101, 3, 4, 5, 6, 7, 8, 9)',
+    'CREATE TABLE alike ("Ä" INTEGER, "ä" INTEGER)',
     'CREATE VIEW "odd view" AS SELECT * FROM "odd one"',
 )
 
 QUERIES = [
+    "SELECT k, a FROM p ORDER BY a + 1, (2), 1 LIMIT (2)",
+    'SELECT "Ä" FROM alike UNION ALL SELECT k FROM p',
     "SELECT * FROM p FULL JOIN q USING (k) FULL JOIN st USING (k)",
     "SELECT k, a, b FROM p RIGHT JOIN q USING (k) JOIN st USING (k)",
     "SELECT k, a, b FROM p RIGHT JOIN q USING (k) LEFT JOIN st USING (k)",
@@ -103,6 +106,12 @@ REFUSED = [
     ("SELECT TRY_CAST('1e5' AS INTEGER) AS n FROM p", "UNSUPPORTED_SQL"),
     ("SELECT 170141183460469231731687303715884105727 AS n FROM p", "UNSUPPORTED_SQL"),
     ("SELECT DISTINCT ON (k) k, unnest([a]) AS e FROM p ORDER BY k, a", "UNSUPPORTED_SQL"),
+    ("SELECT k, a FROM p ORDER BY +2 DESC, 1 LIMIT 2", "BAD_STATEMENT"),
+    ("SELECT k AS a, k + 1 AS b FROM p GROUP BY 1, + (2)", "BAD_STATEMENT"),
+    ("SELECT k FROM p WHERE", "BAD_STATEMENT"),
+    ("SELECT * FROM read_csv('rows.csv')", "SQL_FAILED"),
+    ("SELECT * FROM alike", "BAD_STATEMENT"),
+    ('SELECT k AS "Ä", a AS "ä" FROM p', "BAD_STATEMENT"),
 ]
 
 

@@ -29,6 +29,7 @@ from lakemill.core.position import START
 from lakemill.core.references import tables as tables_of
 from lakemill.core.refresh import Outcome, State
 from lakemill.core.rights import Action
+from lakemill.core.select import parse_query
 from lakemill.core.statement import Create, Drop, IfExists
 from lakemill.errors import (
     Cycle,
@@ -41,7 +42,6 @@ from lakemill.errors import (
     of_code,
 )
 from lakemill.runtime import dynamic, facts, show
-from lakemill.runtime.analyse import parse_query
 from lakemill.runtime.asking import ask_for_refresh
 from lakemill.runtime.explain import explain_chain
 from lakemill.runtime.open import Lake

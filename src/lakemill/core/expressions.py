@@ -30,15 +30,20 @@ def spelled(query: Expr) -> Expr:
     return query.transform(change)
 
 
-def unbracketed(query: Expr) -> Expr:
-    """The query without brackets around all of a key, which DuckDB does not see: ``ORDER BY (2)`` is by a place."""
+def keys_of(query: Expr) -> Iterator[Expr]:
+    """What the query orders, groups, tells rows apart and makes windows by."""
     for clause in query.find_all(exp.Group, exp.Order, exp.Distinct, exp.Window):
         on = clause.args.get("on")
         keys = clause.args.get("partition_by") or [] if isinstance(clause, exp.Window) else (on or clause).expressions
-        for key in keys:
-            held = key.this if isinstance(key, exp.Ordered) else key
-            if isinstance(held, exp.Paren):
-                held.replace(held.unnest())
+        yield from (key.this if isinstance(key, exp.Ordered) else key for key in keys)
+
+
+def unbracketed(query: Expr) -> Expr:
+    """The query without brackets around all of a key, which DuckDB does not see: ``ORDER BY (2)`` is by a place."""
+    limits = (one.expression for one in query.find_all(exp.Limit, exp.Offset) if one.expression is not None)
+    for held in [*keys_of(query), *limits]:
+        if isinstance(held, exp.Paren):
+            held.replace(held.unnest())
     return query
 
 

@@ -1,12 +1,14 @@
 """Names that a column can't have in a dynamic table: Spark computes with columns of ours beside the user's.
 
-Ours begin with two underscores; others that do are free. Asked when a table is declared (``runtime/analyse``), of the
-columns that its query uses and of those that it gives.
+Ours begin with two underscores; others that do are free. And two that differ in the case of ``Ä`` alone are one to
+Spark. Asked when a table is declared (``runtime/analyse``), of the columns that its query uses and of those that it
+gives.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from lakemill.core.names import fold
 
@@ -24,3 +26,12 @@ def is_reserved(name: str) -> bool:
 def is_parameter(name: str) -> bool:
     """Whether a column's name reads as a parameter where queries are taken apart, quoted or not."""
     return name.startswith("$")
+
+
+def alike(names: Iterable[str]) -> str | None:
+    """A name that Spark can't tell from another of these, though DuckDB can."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if fold(seen.setdefault(name.lower(), name)) != fold(name):
+            return name
+    return None

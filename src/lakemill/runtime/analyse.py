@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.errors import SqlglotError
 
 from lakemill.core import dialect, sparksql
 from lakemill.core.clock import uses_clock, with_parameter
@@ -26,6 +26,7 @@ from lakemill.core.position import START, Position
 from lakemill.core.qualified import qualified
 from lakemill.core.query import build
 from lakemill.core.reserved import is_parameter
+from lakemill.core.select import first_line, parse_query, within
 from lakemill.core.shape import NotIncremental, Volatile, has_grand_total
 from lakemill.core.state import keep
 from lakemill.errors import BadStatement, Cycle, NotIncrementable, UnsupportedSql
@@ -198,59 +199,19 @@ def shape_of(
         raise BadStatement(
             f"{found} answers anew at every call, so no table can be kept equal to it",
             remedy="leave it out; now() and current_date are welcome",
-            place=_within(at, text, found.place).place(file),
+            place=within(at, text, found.place).place(file),
         ) from None
-
-
-def _within(at: Position, text: str, found: exp.Expr) -> Position:
-    """Where a part of the query stands, as far as that is known; else where the query begins."""
-    offsets = [int(one.meta["start"]) for one in found.walk() if "start" in one.meta]
-    return at.within(text, min(offsets)) if text and offsets else at
-
-
-# ---------------------------------------------------------------- reading the text
-def parse_query(text: str, at: Position, file: str | None, dialect: Dialect = Dialect.DUCKDB) -> exp.Query:
-    try:
-        found = sqlglot.parse(text, dialect=dialect.value)
-    except SqlglotError as error:
-        first = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
-        lines = text.split("\n")
-        line, column = int(first.get("line") or 1), int(first.get("col") or 1)
-        offset = sum(len(one) + 1 for one in lines[: line - 1]) + column  # where the word ends
-        begins = max(offset - len(first.get("highlight") or " "), 0)
-        place = at.within(text, min(begins, len(text))).place(file)
-        told = first.get("description") or _first_line(error)
-        remedy = "correct what stands there, or just before it"
-        raise BadStatement(f"the query can't be read: {told}", remedy=remedy, place=place) from error
-    if len(found) != 1 or not isinstance(found[0], exp.Query):
-        raise BadStatement("a dynamic table needs one SELECT", place=at.place(file))
-    for token in sqlglot.tokenize(text, dialect="duckdb") if dialect is Dialect.DUCKDB else ():
-        # sqlglot takes it for regexp_matches
-        if token.text == "~" and token.token_type is not sqlglot.TokenType.STRING:
-            raise BadStatement(
-                "DuckDB's ~ matches the whole text",
-                remedy="write regexp_full_match, or regexp_matches",
-                place=at.within(text, token.start).place(file),
-            )
-    for table in found[0].find_all(exp.Table):
-        if table.args.get("version") or table.args.get("when"):
-            raise BadStatement(
-                f"{table.name} is read AT a version: a definition can't travel in time",
-                remedy="leave AT out; the data snapshot decides",
-                place=_within(at, text, table.this).place(file),
-            )
-    return found[0]
 
 
 def _unresolved(error: SqlglotError, text: str, at: Position, file: str | None) -> BadStatement:
     """DuckDB knows the column, sqlglot does not: it is none of the table's own."""
-    found = _NO_COLUMN.search(_first_line(error))
+    found = _NO_COLUMN.search(first_line(error))
     if found is None:
-        return BadStatement(f"the query can't be taken apart: {_first_line(error)}", place=at.place(file))
+        return BadStatement(f"the query can't be taken apart: {first_line(error)}", place=at.place(file))
     place = at
     for column in sqlglot.parse_one(text, dialect="duckdb").find_all(exp.Column) if text else ():
         if fold(column.name) == fold(found[1]):
-            place = _within(at, text, column)
+            place = within(at, text, column)
     told = f"{found[1]} is no column that a table keeps"
     return BadStatement(told, remedy="name a column of the table; a key of your own stays", place=place.place(file))
 
@@ -280,7 +241,3 @@ def _refuse_cycle(lake: Lake, definition: Definition, sources: tuple[Source, ...
 
 def _told(reason: Reason) -> str:
     return f"{reason.code}: {reason.text}" + (f" → {reason.remedy}" if reason.remedy else "")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

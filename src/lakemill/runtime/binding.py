@@ -14,7 +14,7 @@ from sqlglot import exp
 from lakemill.core.definition import Definition
 from lakemill.core.names import QualifiedName, fold, quote
 from lakemill.core.position import Position
-from lakemill.core.reserved import is_parameter, is_reserved
+from lakemill.core.reserved import alike, is_parameter, is_reserved
 from lakemill.errors import BadStatement, SqlFailed, UnsupportedType
 from lakemill.lake import duck
 from lakemill.store.definitions import OutputColumn
@@ -22,6 +22,7 @@ from lakemill.store.definitions import OutputColumn
 if TYPE_CHECKING:
     from lakemill.runtime.open import Lake
 
+_FILES = "file system operations are disabled"
 _PICTURE = re.compile(r"LINE (\d+): (.*)\n( *)\^")
 
 
@@ -96,6 +97,12 @@ def refuse_reserved(
         return (at.within(text, int(named[0].meta["start"])) if text and named else at).place(file)
 
     for table, names in used.items():
+        if (other := alike(names)) is not None:
+            raise BadStatement(
+                f"{table} has two columns that differ in the case of {other!r} alone, which are one to Spark",
+                remedy=f"rename one of them: ALTER TABLE {table} RENAME COLUMN {quote(other)} TO …, or don't read it",
+                place=place(other),
+            )
         for name in names:
             if is_reserved(name) or is_parameter(name):
                 raise BadStatement(
@@ -103,6 +110,12 @@ def refuse_reserved(
                     remedy=f"rename it: ALTER TABLE {table} RENAME COLUMN {quote(name)} TO …, or don't read it",
                     place=place(name),
                 )
+    if (other := alike([column.name for column in output])) is not None:
+        raise BadStatement(
+            f"two columns differ in the case of {other!r} alone, and are one to Spark",
+            remedy="give one of them another name",
+            place=listed_at.place(file) if listed_at else place(other),
+        )
     for column in output:
         if is_reserved(column.name) or is_parameter(column.name):
             raise BadStatement(
@@ -124,6 +137,9 @@ def _kept_as(type_: str, name: str) -> str:
 
 
 def _refused(error: Exception, text: str, at: Position, file: str | None) -> SqlFailed:
+    if _FILES in str(error):
+        told, cure = "the query reads a file", "write a table from it first: a dynamic table reads those of the lake"
+        return SqlFailed(told, remedy=cure, place=at.place(file))
     picture = _PICTURE.search(str(error))
     message = re.sub(r";? *(LINE \d+|Candidate functions):.*$", "", duck.one_line(error))
     place = at

@@ -21,6 +21,7 @@ from lakemill.core.graph import Warned
 from lakemill.core.names import QualifiedName
 from lakemill.core.properties import PROPERTIES, shown
 from lakemill.core.references import tables
+from lakemill.core.select import parse_query
 from lakemill.core.statement import Create, IfExists, Statement
 from lakemill.errors import (
     BadStatement,
@@ -31,7 +32,7 @@ from lakemill.errors import (
     UnknownTable,
     UserError,
 )
-from lakemill.runtime.analyse import Analysis, parse_query
+from lakemill.runtime.analyse import Analysis
 from lakemill.runtime.dynamic import analysed, require_home, require_properties, warned
 from lakemill.store import db, definitions
 from lakemill.store.definitions import SourceKind
