@@ -429,7 +429,7 @@ def test_names_are_told_with_the_place_of_the_statement(lakemill: Lakemill, chai
 
 def test_a_table_is_told_by_what_it_is(lakemill: Lakemill, chain: TestLake, without_spark: None) -> None:
     ok(lakemill(chain, "sql", "CREATE VIEW few AS FROM orders"))
-    for words in (("refresh",), ("describe",), ("history",), ("suspend",), ("drop",)):
+    for words in (("refresh",), ("describe",), ("history",), ("suspend",), ("drop",), ("verify",)):
         told = "main.orders is a plain table, not a dynamic table"
         lakemill(chain, *words, "orders").failed("UNKNOWN_DYNAMIC_TABLE", 2, about=told, remedy="fresh by itself")
     lakemill(chain, "explain", "few").failed("UNKNOWN_DYNAMIC_TABLE", 2, about="main.few is a view", remedy="SHOW")

@@ -39,6 +39,7 @@ def command(
         lakemill verify by_day --at 17
         lakemill verify by_day sales.by_customer --format json
     """
+    from lakemill.runtime.statements import told_plainly
     from lakemill.runtime.verify import judge, verify
 
     wanted = some_names(names, "verify")
@@ -49,7 +50,8 @@ def command(
         with given(context).lake() as lake, judge(lake) as by:
             for name in wanted:
                 try:
-                    found = verify(lake, name, at, by)
+                    with told_plainly(lake):
+                        found = verify(lake, name, at, by)
                 except Exception as error:
                     if is_interrupt(error):
                         raise
