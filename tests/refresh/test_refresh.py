@@ -32,7 +32,7 @@ from lakemill.errors import (
 )
 from lakemill.lake import duck
 from lakemill.lake.tables import build_generation
-from lakemill.runtime import dynamic, point, refresh, verify
+from lakemill.runtime import dynamic, halting, point, refresh, verify
 from lakemill.spark import execute
 from lakemill.store import definitions, history, pins, versions
 from lakemill.store.definitions import OutputColumn
@@ -576,10 +576,10 @@ def test_columns_with_their_schema(mill: Mill) -> None:
 
 def test_a_table_over_a_suspended_one_waits_for_it(mill: Mill) -> None:
     mill.create("a", "SELECT id, k FROM r")
-    dynamic.suspend(mill.lake, [parse_name("a")])
+    halting.suspend(mill.lake, [parse_name("a")])
     mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
     assert (mill.state("a"), mill.state("b")) == (State.SUSPENDED, State.UPSTREAM_SUSPENDED)
-    assert dynamic.resume(mill.lake, [parse_name("b")]) == ()
+    assert halting.resume(mill.lake, [parse_name("b")]) == ()
     mill.tell("ALTER TABLE r ALTER k TYPE BIGINT", "ALTER TABLE r ADD COLUMN k2 INTEGER")
     mill.lake.execute("CREATE OR REPLACE DYNAMIC TABLE b TARGET_LAG = '1 minute' AS SELECT k, v FROM r")
     assert mill.state("b") is State.ACTIVE
@@ -592,12 +592,12 @@ def test_a_table_over_a_suspended_one_waits_for_it(mill: Mill) -> None:
 def test_suspended_tables_wait_and_can_be_refreshed_by_hand(mill: Mill) -> None:
     mill.create("a", "SELECT id, k FROM r")
     mill.create("b", "SELECT k, count(*) AS n FROM a GROUP BY k")
-    assert dynamic.suspend(mill.lake, [parse_name("a")]) == (parse_name("a"), parse_name("b"))
+    assert halting.suspend(mill.lake, [parse_name("a")]) == (parse_name("a"), parse_name("b"))
     assert (mill.state("a"), mill.state("b")) == (State.SUSPENDED, State.UPSTREAM_SUSPENDED)
     mill.tell("INSERT INTO r VALUES (500, 5, 5, 'x')")
     assert did(mill.refresh("a"))[0] is Action.APPEND
     assert mill.state("a") is State.SUSPENDED
-    dynamic.resume(mill.lake, [parse_name("a")])
+    halting.resume(mill.lake, [parse_name("a")])
     assert (mill.state("a"), mill.state("b")) == (State.ACTIVE, State.ACTIVE)
 
 

@@ -11,7 +11,7 @@ from lakemill.core.names import parse_name
 from lakemill.core.position import START
 from lakemill.core.statement import Drop
 from lakemill.errors import SnapshotGone
-from lakemill.runtime import dynamic, upkeep
+from lakemill.runtime import dynamic, halting, upkeep
 from lakemill.store import db, definitions, points, versions
 from tests.counting import counted
 from tests.service.conftest import id_of, version_of
@@ -130,7 +130,7 @@ def test_expiry_keeps_what_it_is_made_of(chain: Service) -> None:
 
 def test_a_part_that_is_left_behind_has_none(chain: Service) -> None:
     """One table that rests for longer than the retention must not hold the lake for ever."""
-    dynamic.suspend(chain.lake, [parse_name("b")])
+    halting.suspend(chain.lake, [parse_name("b")])
     held = kept(chain)["b"]
     change(chain)
     age(chain)

@@ -12,7 +12,7 @@ import lakemill
 from lakemill.core.ddl import parse_definition
 from lakemill.core.lag import Version, lag
 from lakemill.core.names import parse_name
-from lakemill.runtime import dynamic, show
+from lakemill.runtime import dynamic, halting, show
 from lakemill.runtime.scheduler import Scheduler, Ticked
 from lakemill.runtime.standings import Looks
 from lakemill.store import claims, definitions, versions, work
@@ -141,10 +141,10 @@ def test_suspended_tables_rest(service: Service) -> None:
     service.create("off", "SELECT k FROM r", options="SCHEDULER = DISABLE")
     service.tick()
     service.work()
-    dynamic.suspend(service.lake, [parse_name("a")])
+    halting.suspend(service.lake, [parse_name("a")])
     service.lake.sql("INSERT INTO r VALUES (100, 1)")
     assert service.due() == []
-    dynamic.resume(service.lake, [parse_name("a")])
+    halting.resume(service.lake, [parse_name("a")])
     assert service.due() == ["a", "b"]
 
 
@@ -209,7 +209,7 @@ def test_an_idle_look_is_one_query_whatever_the_number_of_tables(service: Servic
     service.create("halted", "SELECT k FROM s")
     service.tick()
     service.work()
-    dynamic.suspend(service.lake, [parse_name("halted")])
+    halting.suspend(service.lake, [parse_name("halted")])
     service.lake.conn.execute("UPDATE lakemill.dynamic_tables SET stale_since = now() WHERE table_name = 'halted'")
     service.lake.sql("DROP TABLE s")
     service.tick()
@@ -299,7 +299,7 @@ def test_a_table_that_nobody_refreshes_does_not_fill_the_memory(service: Service
     service.create("going", "SELECT k FROM r")
     service.tick()
     service.work()
-    dynamic.suspend(service.lake, [parse_name("halted")])
+    halting.suspend(service.lake, [parse_name("halted")])
     name = parse_name("halted")
     firsts = []
     for number in range(6):
@@ -311,7 +311,7 @@ def test_a_table_that_nobody_refreshes_does_not_fill_the_memory(service: Service
     assert set(firsts) == {firsts[0]}
     remembered = max(map(len, service.looks._index._by_table.values()))
     assert remembered <= 2, "the last, and what came since"
-    dynamic.resume(service.lake, [name])
+    halting.resume(service.lake, [name])
     standing = service.looks.look().standings[name]
     assert (standing.change, standing.newest) != (firsts[0], firsts[0])
     assert standing.change == firsts[0]

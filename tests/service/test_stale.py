@@ -12,7 +12,7 @@ from lakemill.core.names import parse_name
 from lakemill.core.refresh import Action, State, Trigger
 from lakemill.errors import PublishConflict
 from lakemill.lake import expiry
-from lakemill.runtime import dynamic, show, upkeep
+from lakemill.runtime import halting, show, upkeep
 from lakemill.runtime.refresh import Refresh, explain
 from lakemill.store import claims, definitions, pins, work
 from tests.service.conftest import id_of, version_of
@@ -53,7 +53,7 @@ def loaded(service: Service) -> Service:
     service.tick()
     service.work()
     hold(service, "follows", "rests", "reads")
-    dynamic.suspend(service.lake, [parse_name("rests")])
+    halting.suspend(service.lake, [parse_name("rests")])
     service.lake.sql("INSERT INTO r VALUES (100, 1)")
     return service
 
@@ -104,7 +104,7 @@ def test_a_table_that_is_left_behind_holds_nothing_and_is_stale(loaded: Service)
     assert described.lag >= DAYS - LONG
     assert loaded.due() == [], "it is suspended still"
 
-    dynamic.resume(lake, [parse_name("rests")])
+    halting.resume(lake, [parse_name("rests")])
     assert loaded.due() == ["rests", "reads"]
     plan, _, _ = explain(lake, parse_name("rests"))
     assert (plan.action, plan.reason.code) == (Action.REINITIALIZE, "STALE")

@@ -25,7 +25,7 @@ from lakemill.errors import (
     SqlFailed,
     StorageUnavailable,
 )
-from lakemill.runtime import dynamic
+from lakemill.runtime import dynamic, halting
 from lakemill.runtime.scheduler import Scheduler
 from lakemill.runtime.standings import Look, Looks
 from lakemill.store import db, definitions, publishes, work
@@ -281,15 +281,15 @@ def test_those_that_wait_on_say_for_whom(service: Service) -> None:
         table = definitions.get(service.lake.conn, parse_name("c"))
         return table.state, table.state_reason
 
-    dynamic.suspend_failing(service.lake, id_of(service, "a"), "5 refreshes failed in a row")
+    halting.suspend_failing(service.lake, id_of(service, "a"), "5 refreshes failed in a row")
     assert standing() == (State.UPSTREAM_FAILED, "main.a keeps failing")
-    dynamic.suspend(service.lake, [parse_name("b")])
-    assert dynamic.resume(service.lake, [parse_name("a")]) == (parse_name("a"),)
+    halting.suspend(service.lake, [parse_name("b")])
+    assert halting.resume(service.lake, [parse_name("a")]) == (parse_name("a"),)
     assert standing() == (State.UPSTREAM_SUSPENDED, "main.b is suspended")
-    dynamic.suspend(service.lake, [parse_name("a")])
-    dynamic.resume(service.lake, [parse_name("b")])
+    halting.suspend(service.lake, [parse_name("a")])
+    halting.resume(service.lake, [parse_name("b")])
     assert standing() == (State.UPSTREAM_SUSPENDED, "main.a is suspended"), "the same state, for another"
-    assert dynamic.resume(service.lake, [parse_name("a")]) == (parse_name("a"), parse_name("c"))
+    assert halting.resume(service.lake, [parse_name("a")]) == (parse_name("a"), parse_name("c"))
     assert standing() == (State.PENDING_INIT, None)
 
 
@@ -298,7 +298,7 @@ def test_a_suspended_table_is_not_worked_on(service: Service) -> None:
     """Not even when its work was due before."""
     service.create("a", "SELECT k FROM r")
     service.tick()
-    dynamic.suspend(service.lake, [parse_name("a")])
+    halting.suspend(service.lake, [parse_name("a")])
     assert take(service) is None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import lakemill
 from lakemill.core.names import parse_name
-from lakemill.runtime import dynamic, show
+from lakemill.runtime import halting, show
 from lakemill.runtime.scheduler import Scheduler
 from lakemill.store import definitions, work
 from lakemill.telemetry import metrics
@@ -38,8 +38,8 @@ def test_a_statement_wakes_the_scheduler(service: Service) -> None:
     waking: dict[str, tuple[Callable[[], object], int]] = {
         "CREATE": (lambda: service.create("a", "SELECT k FROM r", options="SCHEDULER = DISABLE"), 0),
         "ALTER": (lambda: lake.execute("ALTER DYNAMIC TABLE a SET SCHEDULER = ENABLE"), 1),
-        "SUSPEND": (lambda: dynamic.suspend(lake, [name]), 0),
-        "RESUME": (lambda: dynamic.resume(lake, [name]), 1),
+        "SUSPEND": (lambda: halting.suspend(lake, [name]), 0),
+        "RESUME": (lambda: halting.resume(lake, [name]), 1),
         "CREATE another": (lambda: service.create("b", "SELECT k FROM s"), 2),
     }
     with running(scheduler):

@@ -15,7 +15,7 @@ import lakemill
 from lakemill.core.names import parse_name
 from lakemill.core.refresh import Outcome, State
 from lakemill.errors import ClaimLost
-from lakemill.runtime import dynamic
+from lakemill.runtime import halting
 from lakemill.runtime.scheduler import Scheduler
 from lakemill.runtime.worker import Worker
 from lakemill.store import definitions, history, versions, work
@@ -130,7 +130,7 @@ def test_what_keeps_failing_is_suspended_and_those_that_read_it_wait(mill: Mill)
         assert Outcome.UPSTREAM_FAILED in outcomes(mill, "c")
         mill.tell("DELETE FROM r WHERE k = 77")
         until(lambda: fresh(mill, "a"))
-        dynamic.resume(mill.lake, [parse_name("bad")])
+        halting.resume(mill.lake, [parse_name("bad")])
         until(lambda: fresh(mill, "a", "bad", "c"))
     mill.judge("a", "bad", "c")
     assert {mill.state(name) for name in ("a", "bad", "c")} == {State.ACTIVE}

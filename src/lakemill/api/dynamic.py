@@ -41,7 +41,7 @@ from lakemill.errors import (
     UpstreamFailed,
     of_code,
 )
-from lakemill.runtime import dynamic, facts, show
+from lakemill.runtime import dynamic, facts, halting, show
 from lakemill.runtime.asking import ask_for_refresh
 from lakemill.runtime.explain import explain_chain
 from lakemill.runtime.open import Lake
@@ -242,7 +242,7 @@ def suspend_dynamic_table(table: TableName, caller: Who) -> models.Changed:
     name = parse_name(table)
     with caller.audited("dynamic.suspend", tables=[name]), caller.lake() as lake:
         caller.require(Action.OPERATE, name)
-        changed = dynamic.suspend(lake, [name])
+        changed = halting.suspend(lake, [name])
     return models.Changed(changed=[str(one) for one in changed if caller.sees(one)])
 
 
@@ -252,7 +252,7 @@ def resume_dynamic_table(table: TableName, caller: Who) -> models.Changed:
     name = parse_name(table)
     with caller.audited("dynamic.resume", tables=[name]), caller.lake() as lake:
         caller.require(Action.OPERATE, name)
-        changed = dynamic.resume(lake, [name])
+        changed = halting.resume(lake, [name])
     return models.Changed(changed=[str(one) for one in changed if caller.sees(one)])
 
 

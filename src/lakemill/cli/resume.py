@@ -31,7 +31,7 @@ def command(context: typer.Context, names: NamesArgument = None, format_: Format
 
 
 def resume(lake: Lake, names: Sequence[QualifiedName], output: Output, *, missing_ok: bool = False) -> None:
-    from lakemill.runtime import dynamic
+    from lakemill.runtime import halting
 
-    changed = dynamic.resume(lake, names, missing_ok=missing_ok)
+    changed = halting.resume(lake, names, missing_ok=missing_ok)
     tell_states(lake, names, changed, output)

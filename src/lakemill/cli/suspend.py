@@ -31,7 +31,7 @@ def command(context: typer.Context, names: NamesArgument = None, format_: Format
 
 
 def suspend(lake: Lake, names: Sequence[QualifiedName], output: Output, *, missing_ok: bool = False) -> None:
-    from lakemill.runtime import dynamic
+    from lakemill.runtime import halting
 
-    changed = dynamic.suspend(lake, names, missing_ok=missing_ok)
+    changed = halting.suspend(lake, names, missing_ok=missing_ok)
     tell_states(lake, names, changed, output)

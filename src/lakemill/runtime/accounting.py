@@ -14,7 +14,7 @@ from lakemill.core.refresh import Action, Outcome, Trigger
 from lakemill.core.retry import suspends
 from lakemill.errors import UnknownDynamicTable, of_code
 from lakemill.runtime import recording
-from lakemill.runtime.dynamic import suspend_failing
+from lakemill.runtime.halting import suspend_failing
 from lakemill.store import definitions, work
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The statements about dynamic tables, carried out: create, alter, rename, drop, suspend, resume.
+"""The statements about dynamic tables, carried out: create, alter, rename, drop; ``runtime/halting`` has the others.
 
 Each takes a statement of ``core/statement`` or names, and either does all of it or nothing. What is refreshed at once
 (ON_CREATE, REFRESH) goes through ``runtime/refresh``.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from lakemill.core.graph import Graph, Warned, warnings
 from lakemill.core.names import HIDDEN, QualifiedName, fold
 from lakemill.core.partition import check_keys
 from lakemill.core.profile import require_profile
-from lakemill.core.refresh import Outcome, State, Trigger
+from lakemill.core.refresh import Outcome, Trigger
 from lakemill.core.rename import renamed
 from lakemill.core.statement import Change, Create, Drop, IfExists, Rename
 from lakemill.errors import (
@@ -37,6 +37,7 @@ from lakemill.errors import (
 from lakemill.lake.tables import abandon_all
 from lakemill.runtime.analyse import Analysis, analyse, analyse_again
 from lakemill.runtime.declaring import content_stays, declare, declare_back
+from lakemill.runtime.halting import found_or_none, wait_or_go
 from lakemill.runtime.refresh import refresh
 from lakemill.runtime.views import views_of
 from lakemill.store import db, definitions, pins, versions, work
@@ -92,7 +93,7 @@ def create(lake: Lake, statement: Create, file: str | None = None, *, load: bool
                 _undo(lake, table, known)
             failed = next(record for record in records if record.outcome is not Outcome.SUCCEEDED)
             raise RefreshFailed(f"{failed.name} could not be loaded: {failed.error_code}: {failed.error_text}")
-    _wait_or_go(lake, table.name)
+    wait_or_go(lake, table.name)
     work.tell(lake.conn, work.DECLARED)
     return Created(definitions.by_id(lake.conn, table.id), records, warnings=warned(lake, table.name))
 
@@ -209,7 +210,7 @@ def _lost_columns(lake: Lake, graph: Graph, name: QualifiedName) -> Iterator[War
 # ---------------------------------------------------------------- ALTER
 def change(lake: Lake, statement: Change) -> DynamicTable | None:
     """SET and UNSET; None where IF EXISTS found nothing."""
-    table = _found(lake, statement.name, missing_ok=statement.missing_ok)
+    table = found_or_none(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
         return None
     require_profile(statement.values.get("SPARK_PROFILE"), lake.settings.spark.profiles, statement.at.place())
@@ -226,7 +227,7 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
 
     The views of the lake that name it by its old name, which are left as they are; None where IF EXISTS found nothing.
     """
-    table = _found(lake, statement.name, missing_ok=statement.missing_ok)
+    table = found_or_none(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
         return None
     _require_free(lake, statement.to, own=table.table_id)
@@ -272,93 +273,6 @@ def rename(lake: Lake, statement: Rename) -> tuple[QualifiedName, ...] | None:
     return views
 
 
-# ---------------------------------------------------------------- SUSPEND, RESUME
-def suspend(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:
-    """Those whose state changed: these, and all that read them, which wait as UPSTREAM_SUSPENDED."""
-    tables = [table for name in names if (table := _found(lake, name, missing_ok=missing_ok))]
-    changed = _stop(lake, tables, State.SUSPENDED, "by hand", State.UPSTREAM_SUSPENDED, "is suspended")
-    return tuple(table.name for table in definitions.list_all(lake.conn) if table.id in changed)
-
-
-def suspend_failing(lake: Lake, dynamic_id: int, reason: str) -> None:
-    """Its refreshes keep failing: it waits for somebody to resume it, and all that read it wait for that."""
-    table = definitions.by_id(lake.conn, dynamic_id)
-    failing = State.SUSPENDED_DUE_TO_ERRORS
-    _stop(lake, [table], failing, reason, State.UPSTREAM_FAILED, "keeps failing", only=_GOING)
-
-
-def _stop(
-    lake: Lake,
-    tables: Sequence[DynamicTable],
-    state: State,
-    reason: str,
-    waiting: State,
-    why: str,
-    only: Collection[State] | None = None,
-) -> frozenset[int]:
-    """These are in this state, those that read them wait, and nothing of them is due; the ids of all that changed."""
-    graph = definitions.graph(lake.conn)
-    ids = {table.name: table.id for table in definitions.list_all(lake.conn)}
-    below = {name for table in tables for name in graph.dependents(table.name)} - {table.name for table in tables}
-    told = f"{', '.join(str(table.name) for table in tables)} {why}"
-    with lake.conn.transaction():
-        changed = definitions.set_state(lake.conn, [table.id for table in tables], state, reason, only=only)
-        changed |= definitions.set_state(lake.conn, [ids[name] for name in below], waiting, told, only=_GOING)
-        work.withdraw(lake.conn, changed)
-    return changed
-
-
-def resume(lake: Lake, names: Sequence[QualifiedName], *, missing_ok: bool = False) -> tuple[QualifiedName, ...]:
-    """Those whose state changed: these, and what waited for them and for nobody else.
-
-    One that reads a table which is still suspended is no longer so itself, but waits for that.
-    """
-    tables = [table for name in names if (table := _found(lake, name, missing_ok=missing_ok))]
-    graph = definitions.graph(lake.conn)
-    by_name = {table.name: table for table in definitions.list_all(lake.conn)}
-    resumed = {table.name for table in tables}
-    stopped = {name: one.state for name, one in by_name.items() if one.state in _STOPPED and name not in resumed}
-    below = {name for table in tables for name in graph.dependents(table.name)} - resumed
-    changed: frozenset[int] = frozenset()
-    with lake.conn.transaction():
-        for table in tables:
-            changed |= definitions.set_state(lake.conn, [table.id], *_awaited(graph, stopped, table.name))
-        for name in below:  # others wait on, and say for whom
-            state, reason = _awaited(graph, stopped, name)
-            moved = definitions.set_state(lake.conn, [by_name[name].id], state, reason, only=_WAITING)
-            changed |= moved if state is State.ACTIVE else frozenset()
-        work.recovered(lake.conn, changed)
-        work.tell(lake.conn, work.DECLARED)
-    return tuple(name for name, table in by_name.items() if table.id in changed)
-
-
-_STOPPED = frozenset({State.SUSPENDED, State.SUSPENDED_DUE_TO_ERRORS})
-_WAITING = frozenset({State.UPSTREAM_SUSPENDED, State.UPSTREAM_FAILED})
-_GOING = frozenset({State.ACTIVE, State.PENDING_INIT})
-
-
-def _awaited(graph: Graph, stopped: Mapping[QualifiedName, State], name: QualifiedName) -> tuple[State, str | None]:
-    """The state of a table that nobody suspended itself, and why: it waits while what it comes from is stopped."""
-    found = [one for one in graph.ancestors(name) if one in stopped]
-    if failed := [one for one in found if stopped[one] is State.SUSPENDED_DUE_TO_ERRORS]:
-        return State.UPSTREAM_FAILED, f"{', '.join(map(str, failed))} keeps failing"
-    if found:
-        return State.UPSTREAM_SUSPENDED, f"{', '.join(map(str, found))} is suspended"
-    return State.ACTIVE, None
-
-
-def _wait_or_go(lake: Lake, name: QualifiedName) -> None:
-    """A table that was declared anew, and those that read it, wait for what it reads by now, and for nothing else."""
-    graph = definitions.graph(lake.conn)
-    by_name = {table.name: table for table in definitions.list_all(lake.conn)}
-    stopped = {name: table.state for name, table in by_name.items() if table.state in _STOPPED}
-    with lake.conn.transaction():
-        for one in (name, *graph.dependents(name)):
-            state, reason = _awaited(graph, stopped, one)
-            only = _WAITING if state is State.ACTIVE else _GOING | _WAITING
-            definitions.set_state(lake.conn, [by_name[one].id], state, reason, only=only)
-
-
 # ---------------------------------------------------------------- DROP
 def drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
     """What was dropped: the table, and with CASCADE all that read it."""
@@ -369,7 +283,7 @@ def drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
 
 
 def _drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
-    table = _found(lake, statement.name, missing_ok=statement.missing_ok)
+    table = found_or_none(lake, statement.name, missing_ok=statement.missing_ok)
     if table is None:
         return ()
     graph = definitions.graph(lake.conn)
@@ -402,7 +316,3 @@ def _drop(lake: Lake, statement: Drop) -> tuple[QualifiedName, ...]:
     for found in gone:  # what a load that was killed, or is still at work, would have given the name
         abandon_all(lake.duck, lake.conn, found.name.schema, f"d{found.id}", catalog_schema=catalog_schema)
     return tuple(found.name for found in gone)
-
-
-def _found(lake: Lake, name: QualifiedName, *, missing_ok: bool) -> DynamicTable | None:
-    return definitions.find(lake.conn, name) if missing_ok else definitions.get(lake.conn, name)

@@ -221,15 +221,15 @@ class Lake:
 
     def suspend(self, *names: str) -> tuple[str, ...]:
         """Halt dynamic tables, and all that read them; the names of those whose state changed."""
-        from lakemill.runtime import dynamic
+        from lakemill.runtime import halting
 
-        return tuple(map(str, dynamic.suspend(self, [parse_name(name) for name in names])))
+        return tuple(map(str, halting.suspend(self, [parse_name(name) for name in names])))
 
     def resume(self, *names: str) -> tuple[str, ...]:
         """Let them go on, with what waited for them and for nobody else; the names of those whose state changed."""
-        from lakemill.runtime import dynamic
+        from lakemill.runtime import halting
 
-        return tuple(map(str, dynamic.resume(self, [parse_name(name) for name in names])))
+        return tuple(map(str, halting.resume(self, [parse_name(name) for name in names])))
 
     def explain(self, name: str) -> tuple[Explained, ...]:
         """What the next refresh would do, and why: of this table, last, and of what must be refreshed before it."""

@@ -24,7 +24,7 @@ from lakemill.errors import (
     UnknownDynamicTable,
     UnknownTable,
 )
-from lakemill.runtime import dynamic, show
+from lakemill.runtime import dynamic, halting, show
 from lakemill.runtime.explain import Explained, explain_chain
 from lakemill.runtime.refresh import refresh
 from lakemill.store import definitions
@@ -59,9 +59,9 @@ def _carried_out(lake: Lake, statement: Own) -> Result:
         case own.Create():
             return dynamic.create(lake, statement)
         case own.Suspend(names=names, missing_ok=missing_ok):
-            return tuple(map(str, dynamic.suspend(lake, names, missing_ok=missing_ok)))
+            return tuple(map(str, halting.suspend(lake, names, missing_ok=missing_ok)))
         case own.Resume(names=names, missing_ok=missing_ok):
-            return tuple(map(str, dynamic.resume(lake, names, missing_ok=missing_ok)))
+            return tuple(map(str, halting.resume(lake, names, missing_ok=missing_ok)))
         case own.Refresh(names=names, full=full, missing_ok=missing_ok):
             there = [name for name in names if not missing_ok or definitions.find(lake.conn, name) is not None]
             return refresh(lake, there, full=full) if there else ()
