@@ -157,6 +157,7 @@ QUERIES = {
     "SELECT a.i FROM v a JOIN v c ON a.i + c.i IN (SELECT b FROM v)": ("both sides", "WHERE"),
     "SELECT a.i FROM v a JOIN v c ON a.i IN (SELECT d.b FROM v d WHERE d.i = c.i)": ("both sides", "WHERE"),
     "SELECT sum(a.i) IN (SELECT c.b FROM v c WHERE c.i = a.i) AS x FROM v a GROUP BY a.i": ("aggregate", "FROM"),
+    "SELECT i FROM v WHERE 0.5::DECIMAL(38, 4) IN (SELECT sum(0.25) FROM v)": ("rounded", "cast both"),
     "SELECT x FROM range(3) AS t(x)": ("", "table first"),
 }
 

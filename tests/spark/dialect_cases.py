@@ -71,6 +71,7 @@ COLUMNS: dict[str, tuple[str, str, list[str]]] = {
 0 ;; 1.5 ;; -12345678901.0123456789 ;; 999999999.0000000001 ;; 0.0000000001
 """),
     ),
+    "d4": ("DECIMAL(38,2)", "DECIMAL(38,2)", each(r"""0 ;; 1.50 ;; 1.51 ;; 0.00 ;; 999999999 ;; -7.25""")),
     "f1": (
         "DOUBLE",
         "DOUBLE",
@@ -272,6 +273,9 @@ r1 ? 0.1 ;; d1 ? '1.50' ;; f1 ? '2.5'
 i1 <> i2 ;; s1 <= s2 ;; f1 >= f2 ;; s1 > s2 ;; i1 IS NOT DISTINCT FROM i2 ;; i1 IS NULL ;; s1 IS NOT NULL
 o1 IS TRUE ;; o1 IS NOT FALSE ;; i1 BETWEEN i2 AND 10 ;; d1 NOT BETWEEN 0 AND d2
 dt1 BETWEEN '1970-01-01' AND dt2 + INTERVAL '1' YEAR ;; i1 IN (1, 2, NULL) ;; i1 NOT IN (1, 2) ;; s1 IN ('a', s2)
+d4 = d3 ;; d4 < d3 ;; d3 <> d4 ;; d4 IS DISTINCT FROM d3 ;; d4 BETWEEN d3 AND 7 ;; d3 IN (5, d4) ;; nullif(d3, d4)
+d4 > 1.505 ;; CASE d3 WHEN d4 THEN 1 ELSE 0 END ;; coalesce(d3, d4) ;; greatest(d4, d3)
+b1 BETWEEN 9007199254740993 AND 1e17 ;; b1 NOT BETWEEN b2 AND f1 ;; b2 BETWEEN f2 AND 9007199254740991
 d1 IN (1, 2.5) ;; o1 AND o2 ;; o1 OR NOT o2 ;; NOT o1 ;; o1 AND NULL ;; dt1 IN ('2020-02-29', dt2)
 """),
 ]
@@ -423,6 +427,7 @@ sum(i1) FILTER (WHERE o1) ;; avg(d1) FILTER (WHERE i1 > 0) ;; count(*) FILTER (W
 count(DISTINCT s1) FILTER (WHERE o1) ;; min(s1) FILTER (WHERE false) ;; sum(d2 * (1 - d2)) ;; sum(i2) * 2
 sum(d1) * 0.0001000000 ;; 100.00 * sum(d1) / sum(d2) ;; 0.2 * avg(i2) ;; CAST(sum(i1) AS BIGINT)
 max(s1 || '{over}') ;; string_agg(s1, '{over}' ORDER BY n) ;; min(s1 || '{over}') FILTER (WHERE s1 <> '{over}{0}')
+sum(d1) > sum(d2) ;; sum(i2 * 0.01) > 0.125
 sum(i1) / count(*) ;; max(t1) / min(i1) ;; coalesce(sum(i1), 0) ;; sum(CASE WHEN o1 THEN 1 ELSE 0 END)
 """),
 ]

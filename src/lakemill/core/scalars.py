@@ -327,6 +327,8 @@ class Expressions:
         wide = t.common(value.type, type_)
         if wide is None or not t.comparable(wide):
             raise Refused(node, f"{value.type} is looked for among {type_}", "cast one of them")
+        if wide != t.compared(value.type, type_):  # DuckDB rounds here, and not where they are compared by =
+            raise Refused(node, f"{value.type} is looked for among {type_}, rounded", "cast both to one type")
         if wide != type_:
             among = implicit(Value(quote(name), type_), wide, node).sql
             text = " ".join(["SELECT", among, f"FROM ({text})"])
