@@ -495,6 +495,9 @@ SELECT a.n FROM v a SEMI JOIN v b ON a.s1 = b.s2
 SELECT a.n FROM v a ANTI JOIN v b ON a.i1 = b.b2
 SELECT coalesce(a.n, b.n) AS n FROM (SELECT * FROM v WHERE o1) a FULL JOIN (SELECT * FROM v WHERE o2) b ON a.n = b.n
 SELECT n, unnest(l1) AS e FROM v
+SELECT g, unnest(l1) AS e, count(*) OVER (PARTITION BY g) AS c FROM v
+SELECT n, unnest(l2) AS e FROM v QUALIFY row_number() OVER (PARTITION BY g ORDER BY n) = 2
+SELECT DISTINCT unnest(l1) AS e, rank() OVER (ORDER BY g) AS r FROM v QUALIFY r < 50 ORDER BY e DESC, r LIMIT 5
 SELECT n, t.e FROM v, UNNEST(l1) AS t(e)
 SELECT n, t.e FROM v LEFT JOIN UNNEST(l2) AS t(e) ON TRUE
 SELECT g, o1, count(*) AS c, sum(d1) AS s FROM v GROUP BY ROLLUP (g, o1)
