@@ -314,6 +314,7 @@ NUMBERS = [
     ),
     *each(r"""
 round(i1 % 1000, -1) ;; round(b1 % 1000, -2) ;; round(t1 // 2, -1) ;; power(f1, f2) ;; power(i1, 2) ;; pow(d1, 0.5)
+power(1, f2) ;; power(sign(i1), f1)
 i2 ^ 2 ;; pi() ;; mod(i1, i2) ;; @i1 ;; greatest(i1, i2) ;; greatest(i1, d1) ;; greatest(f1, f2, 1) ;; least(s1, s2)
 least(i1, NULL, 3) ;; greatest(dt1, dt2) ;; least(dt1, ts1) ;; least(f1, f2) ;; coalesce(i1, 5)
 coalesce(t1, i1, 7) ;; coalesce(i1, d1) ;; coalesce(s1, 'none') ;; coalesce(NULL, o1) ;; coalesce(dt1, '2020-01-01')

@@ -246,6 +246,11 @@ def _field(call: Call) -> Value:
 
 # ---------------------------------------------------------------- the list
 _V, _D, _B = t.VARCHAR, t.DOUBLE, t.BIGINT
+# C's powers of 1 are 1, of NaN too, and so are those of -1 by what is endless; Java's are NaN
+_POWER = (
+    f"CASE WHEN ({{0}} = 1 AND {{1}} IS NOT NULL) OR ({{0}} = -1 AND abs({{1}}) = {_INFINITY}) THEN 1D"
+    " ELSE power({0}, {1}) END"
+)
 
 NUMBERS: Mapping[str, Rule] = {
     "Abs": _abs,
@@ -258,7 +263,7 @@ NUMBERS: Mapping[str, Rule] = {
     "Ln": _guarded("ln", "<= 0", "cannot take logarithm of zero or a negative number"),
     "Log": _log,
     "Exp": simple("exp({0})", _D, _D),
-    "Pow": simple("power({0}, {1})", _D, _D, _D),
+    "Pow": simple(_POWER, _D, _D, _D),
     "Pi": simple("pi()", _D),
     "IsNan": simple("({0} = CAST('NaN' AS DOUBLE))", t.BOOLEAN, _D),
     "IsInf": simple("(abs({0}) = CAST('Infinity' AS DOUBLE))", t.BOOLEAN, _D),
