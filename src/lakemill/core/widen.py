@@ -3,7 +3,8 @@
 DuckDB widens the sides of a UNION to a common type. A delta evaluates one side alone, or asks one side for keys: there
 nothing would widen it, and what is made of its values (5 or 5.00 as text) would be another thing. So the casts are
 written down before deltas are derived. Two whole numbers can be equal to one float and not to each other: where a join
-compares them with it, they are cast, so that nobody takes what is equal for the same value.
+compares them with it, they are cast, so that nobody takes what is equal for the same value. Nor are the keys of both
+sides put together in a type with fewer digits than they were compared with.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def _compared_alike(join: Join, types: Types) -> Join:
     casts: dict[int, Expr] = {}
     keys: dict[str, t.Type | None] = {}
     for (one, other), have, theirs in zip(pairs, left, right, strict=True):
-        wide = t.common(have, theirs)
-        if wide is None or not t.floating(wide):
+        wide = t.compared(have, theirs)
+        if wide is None or not (t.floating(wide) or wide != t.common(have, theirs)):
             continue
         if join.lookup and theirs != wide:
             keys[other.name] = wide
