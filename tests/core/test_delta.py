@@ -165,6 +165,15 @@ QUERIES = {
     "correlated with a constant": "SELECT id, (SELECT count(*) FROM s WHERE s.w > 2 AND r.k = 2) AS n FROM r",
     "correlated count_if": "SELECT id, (SELECT count_if(w > 2) FROM s WHERE s.k = r.k) AS n FROM r",
     "correlated count": "SELECT id, (SELECT count(*) FROM s WHERE s.k = r.k) AS n FROM r",
+    "correlated by a float": "SELECT id, (SELECT count(*) FROM (SELECT k + 16777216 AS k FROM s) y WHERE y.k = x.f)"
+    " AS n FROM (SELECT id, (k + 16777216)::FLOAT AS f FROM r) x",
+    "left join by sums": "SELECT x.k, x.t, y.n FROM (SELECT k, sum(v % 3 * 0.004) AS t FROM r GROUP BY k) x LEFT JOIN"
+    " (SELECT sum(w % 2 * 0.01) AS t, count(*) AS n FROM s GROUP BY k) y ON x.t = y.t",
+    "in floats or": "SELECT id FROM (SELECT id, v, (k + 16777216)::FLOAT AS f FROM r) x"
+    " WHERE v > 3 OR f IN (SELECT k + 16777216 FROM s)",
+    "joined by way of a float": "SELECT x.k, count(DISTINCT q.w) AS n FROM (SELECT k + 16777216 AS k FROM r) x JOIN"
+    " (SELECT y.f, z.w FROM (SELECT (k + 16777216)::FLOAT AS f FROM u) y JOIN (SELECT k + 16777216 AS k, w FROM s) z"
+    " ON z.k = y.f) q ON x.k = q.f GROUP BY x.k",
     "correlated by a group": "SELECT k, (SELECT max(w) FROM s WHERE s.k = r.k) AS m FROM r GROUP BY k",
     "correlated beside a sum": "SELECT k, sum(v) + (SELECT count(*) FROM s WHERE s.k = r.k) AS n FROM r GROUP BY k",
     "subquery in a join": "SELECT r.id, s.w FROM r JOIN s ON r.k = s.k"

@@ -15,6 +15,7 @@ from lakemill.core.delta import derive
 from lakemill.core.dialect import check, output_types, to_spark
 from lakemill.core.position import Position
 from lakemill.core.qualified import qualified
+from lakemill.core.value import Refused
 from lakemill.errors import UnsupportedSql
 from tests.core.test_delta_tpch import TABLES, tpch, tree_of
 
@@ -157,6 +158,7 @@ QUERIES = {
     "SELECT a.i FROM v a JOIN v c ON a.i + c.i IN (SELECT b FROM v)": ("both sides", "WHERE"),
     "SELECT a.i FROM v a JOIN v c ON a.i IN (SELECT d.b FROM v d WHERE d.i = c.i)": ("both sides", "WHERE"),
     "SELECT sum(a.i) IN (SELECT c.b FROM v c WHERE c.i = a.i) AS x FROM v a GROUP BY a.i": ("aggregate", "FROM"),
+    "SELECT i FROM v WHERE 0.5::DECIMAL(38, 4) IN (SELECT sum(0.25) FROM v)": ("rounded", "cast both"),
     "SELECT x FROM range(3) AS t(x)": ("", "table first"),
 }
 
@@ -184,6 +186,20 @@ def test_refused_queries(query: str) -> None:
     message, remedy = QUERIES[query]
     assert message in error.message
     assert remedy in error.remedy
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT i, b AS i FROM v ORDER BY 1, 2 LIMIT 3",
+        "SELECT i, count(*) AS i FROM v GROUP BY i ORDER BY i LIMIT 3",
+        "SELECT DISTINCT ON (1) i, b AS i FROM v ORDER BY 1, 2",
+    ],
+)
+def test_an_order_by_a_name_of_two_columns(query: str) -> None:
+    """A table can have such a query by its own column list; which of the two is meant, nobody could tell."""
+    with pytest.raises(Refused, match="two columns of one name"):
+        qualified(query, {"main": {"v": COLUMNS}})
 
 
 def test_the_place_is_that_of_the_part() -> None:

@@ -71,6 +71,7 @@ COLUMNS: dict[str, tuple[str, str, list[str]]] = {
 0 ;; 1.5 ;; -12345678901.0123456789 ;; 999999999.0000000001 ;; 0.0000000001
 """),
     ),
+    "d4": ("DECIMAL(38,2)", "DECIMAL(38,2)", each(r"""0 ;; 1.50 ;; 1.51 ;; 0.00 ;; 999999999 ;; -7.25""")),
     "f1": (
         "DOUBLE",
         "DOUBLE",
@@ -253,6 +254,7 @@ f1 ? d1 ;; f1 ? 1 ;; 2.5 ? f2 ;; r1 ? r1 ;; r1 ? i2 ;; k1 ? 0.5 ;; u1 ? i1
     ),
     *each(r"""
 -i1 ;; -d1 ;; -f1 ;; -5 + i1 ;; i1 & i2 ;; i1 | i2 ;; xor(i1, i2) ;; b1 & 255 ;; 100.00 * d1 / d2
+t1 + 1::INTEGER ;; k1 * -3::INTEGER ;; coalesce(t1, 5::INTEGER)
 1 - d1 * (1 + d2) ;; i1 / 7 ;; (f1 / f2) / f1 ;; d1 / 0 ;; f1 / -0.0
 """),
 ]
@@ -272,6 +274,9 @@ r1 ? 0.1 ;; d1 ? '1.50' ;; f1 ? '2.5'
 i1 <> i2 ;; s1 <= s2 ;; f1 >= f2 ;; s1 > s2 ;; i1 IS NOT DISTINCT FROM i2 ;; i1 IS NULL ;; s1 IS NOT NULL
 o1 IS TRUE ;; o1 IS NOT FALSE ;; i1 BETWEEN i2 AND 10 ;; d1 NOT BETWEEN 0 AND d2
 dt1 BETWEEN '1970-01-01' AND dt2 + INTERVAL '1' YEAR ;; i1 IN (1, 2, NULL) ;; i1 NOT IN (1, 2) ;; s1 IN ('a', s2)
+d4 = d3 ;; d4 < d3 ;; d3 <> d4 ;; d4 IS DISTINCT FROM d3 ;; d4 BETWEEN d3 AND 7 ;; d3 IN (5, d4) ;; nullif(d3, d4)
+d4 > 1.505 ;; CASE d3 WHEN d4 THEN 1 ELSE 0 END ;; coalesce(d3, d4) ;; greatest(d4, d3)
+b1 BETWEEN 9007199254740993 AND 1e17 ;; b1 NOT BETWEEN b2 AND f1 ;; b2 BETWEEN f2 AND 9007199254740991
 d1 IN (1, 2.5) ;; o1 AND o2 ;; o1 OR NOT o2 ;; NOT o1 ;; o1 AND NULL ;; dt1 IN ('2020-02-29', dt2)
 """),
 ]
@@ -309,6 +314,7 @@ NUMBERS = [
     ),
     *each(r"""
 round(i1 % 1000, -1) ;; round(b1 % 1000, -2) ;; round(t1 // 2, -1) ;; power(f1, f2) ;; power(i1, 2) ;; pow(d1, 0.5)
+power(1, f2) ;; power(sign(i1), f1)
 i2 ^ 2 ;; pi() ;; mod(i1, i2) ;; @i1 ;; greatest(i1, i2) ;; greatest(i1, d1) ;; greatest(f1, f2, 1) ;; least(s1, s2)
 least(i1, NULL, 3) ;; greatest(dt1, dt2) ;; least(dt1, ts1) ;; least(f1, f2) ;; coalesce(i1, 5)
 coalesce(t1, i1, 7) ;; coalesce(i1, d1) ;; coalesce(s1, 'none') ;; coalesce(NULL, o1) ;; coalesce(dt1, '2020-01-01')
@@ -423,6 +429,7 @@ sum(i1) FILTER (WHERE o1) ;; avg(d1) FILTER (WHERE i1 > 0) ;; count(*) FILTER (W
 count(DISTINCT s1) FILTER (WHERE o1) ;; min(s1) FILTER (WHERE false) ;; sum(d2 * (1 - d2)) ;; sum(i2) * 2
 sum(d1) * 0.0001000000 ;; 100.00 * sum(d1) / sum(d2) ;; 0.2 * avg(i2) ;; CAST(sum(i1) AS BIGINT)
 max(s1 || '{over}') ;; string_agg(s1, '{over}' ORDER BY n) ;; min(s1 || '{over}') FILTER (WHERE s1 <> '{over}{0}')
+sum(d1) > sum(d2) ;; sum(i2 * 0.01) > 0.125
 sum(i1) / count(*) ;; max(t1) / min(i1) ;; coalesce(sum(i1), 0) ;; sum(CASE WHEN o1 THEN 1 ELSE 0 END)
 """),
 ]
@@ -489,6 +496,9 @@ SELECT a.n FROM v a SEMI JOIN v b ON a.s1 = b.s2
 SELECT a.n FROM v a ANTI JOIN v b ON a.i1 = b.b2
 SELECT coalesce(a.n, b.n) AS n FROM (SELECT * FROM v WHERE o1) a FULL JOIN (SELECT * FROM v WHERE o2) b ON a.n = b.n
 SELECT n, unnest(l1) AS e FROM v
+SELECT g, unnest(l1) AS e, count(*) OVER (PARTITION BY g) AS c FROM v
+SELECT n, unnest(l2) AS e FROM v QUALIFY row_number() OVER (PARTITION BY g ORDER BY n) = 2
+SELECT DISTINCT unnest(l1) AS e, rank() OVER (ORDER BY g) AS r FROM v QUALIFY r < 50 ORDER BY e DESC, r LIMIT 5
 SELECT n, t.e FROM v, UNNEST(l1) AS t(e)
 SELECT n, t.e FROM v LEFT JOIN UNNEST(l2) AS t(e) ON TRUE
 SELECT g, o1, count(*) AS c, sum(d1) AS s FROM v GROUP BY ROLLUP (g, o1)

@@ -51,10 +51,13 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Join:
+    """``lookup``: the right side is what a subquery says for each key, one row a key, by which the left side asks."""
+
     kind: JoinKind
     left: Node
     right: Node
     on: Expr
+    lookup: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from lakemill.errors import UnsupportedSql
 Schema = Mapping[str, Mapping[str, str]]
 """The tables that a query reads: ``name`` or ``schema.name`` → column → type, as DuckDB writes it."""
 Columns = dict[str, Type]
+_LIST = "__list"
 
 
 @contextmanager
@@ -177,9 +178,12 @@ class _Queries:
             parts.append(f"HAVING {inside.condition(having.this)}")
         shown = Scope([*scope.relations], scope.outer)
         shown.relations.insert(0, ("", {fold(name): (name, type_) for name, type_ in columns.items()}))
-        if (kept := self._kept(select, inside, shown)) is not None:
-            inner = " ".join(["SELECT", ", ".join([*items, f"{kept} AS `__kept`"]), *parts])
-            parts, items = [f"FROM ({inner}) WHERE `__kept`"], [quote(name) for name in columns]
+        kept, late = self._kept(select, inside, shown), _unnested_late(select)
+        if kept is not None or late is not None:
+            asked = [] if kept is None else [f"{kept} AS `__kept`"]
+            inner = " ".join(["SELECT", ", ".join([*items, *asked]), *parts])
+            parts = [f"FROM ({inner})", *(["WHERE `__kept`"] if asked else [])]
+            items = [f"explode(`{_LIST}`) AS {quote(name)}" if name == late else quote(name) for name in columns]
             if select.args.get("limit") or select.args.get("offset"):  # what stands around it sees the output only
                 shown = Scope([shown.relations[0]])
         word = "SELECT"
@@ -213,7 +217,7 @@ class _Queries:
     def _items(self, select: exp.Select, inside: Expressions) -> tuple[list[str], Columns]:
         items: list[str] = []
         columns: Columns = {}
-        lists = [item for item in select.expressions if isinstance(item.unalias(), exp.Explode | exp.Unnest)]
+        lists, late = _unnests(select), _unnested_late(select)
         if len(lists) > 1:
             raise Refused(lists[1], "several unnest in one SELECT are not translated", "unnest one list, in FROM")
         for item in select.expressions:
@@ -228,11 +232,15 @@ class _Queries:
                 continue
             name = item.alias_or_name or f"_{len(columns)}"
             value = self._item(item.unalias(), inside)
-            items.append(f"{value.sql} AS {quote(name)}")
+            text, shown = value.sql, name
+            if item in lists:
+                text, shown = (f"explode({text})", name) if late is None else (text, _LIST)
+            items.append(f"{text} AS {quote(shown)}")
             columns[name] = value.type
         return items, columns
 
     def _item(self, node: Expr, inside: Expressions) -> Value:
+        """A value that is shown; of unnest the list, with the type of what it holds."""
         if isinstance(node, exp.Explode | exp.Unnest):
             if inside.scope.outer is not None:
                 raise Refused(node, "unnest in the SELECT of a subquery is not translated", "unnest in its FROM")
@@ -241,7 +249,7 @@ class _Queries:
                 raise Refused(node, "unnest of more than one level is not translated", "unnest once per level")
             refuse_inside(given[0], "unnest")
             value = inside.value(given[0])
-            return Value(f"explode({value.sql})", _element(value, node))
+            return Value(value.sql, _element(value, node))
         if (star := node.find(exp.Star)) is not None and not isinstance(star.parent, exp.Count):
             raise Refused(node, "a star with conditions is not translated", "name the columns")
         value = inside.value(node)
@@ -364,6 +372,17 @@ class _Queries:
         table = fold(unnest.alias or "unnest")
         scope.add(table, {name: _element(value, unnest)})
         return f"CROSS JOIN LATERAL {word}({value.sql}) AS {quote(table)}({quote(name)})"
+
+
+def _unnests(select: exp.Select) -> list[Expr]:
+    return [item for item in select.expressions if isinstance(item.unalias(), exp.Explode | exp.Unnest)]
+
+
+def _unnested_late(select: exp.Select) -> str | None:
+    """The column that unnest gives beside windows: Spark would unnest first, and they would see other rows."""
+    lists = _unnests(select)
+    beside = any(found.find_ancestor(exp.Query) is select for found in select.find_all(exp.Window))
+    return lists[0].alias_or_name if lists and beside else None
 
 
 def _element(value: Value, place: Expr) -> Type:

@@ -245,6 +245,14 @@ def common(one: Type, other: Type) -> Type | None:
     return None
 
 
+def compared(one: Type, other: Type) -> Type | None:
+    """The type in which DuckDB compares them: of decimals with all digits behind the point, unlike ``common``."""
+    if one.name == other.name == "DECIMAL":
+        scale, digits = max(one.scale, other.scale), max(one.width - one.scale, other.width - other.scale)
+        return decimal(min(MOST_DIGITS, digits + scale), scale)
+    return common(one, other)
+
+
 def _common_number(one: Type, other: Type) -> Type:
     if floating(one) or floating(other):
         return DOUBLE if DOUBLE in (one, other) else FLOAT

@@ -172,11 +172,11 @@ def _same(function: str) -> Rule:
     return rule
 
 
-def unified(values: Sequence[Value], place: Expr) -> list[Value]:
-    """Values cast to the type that they have in common."""
+def unified(values: Sequence[Value], place: Expr, *, compared: bool = False) -> list[Value]:
+    """Values cast to the type that they have in common, or are compared in."""
     found: Type = t.NULL
     for value in values:
-        wide = adapted(found, value)
+        wide = adapted(found, value, compared=compared)
         if wide is None:
             told = " and ".join(dict.fromkeys(str(value.type) for value in values))
             raise Refused(place, f"{told} have no type in common that both engines agree on", "cast one of them")
@@ -185,16 +185,16 @@ def unified(values: Sequence[Value], place: Expr) -> list[Value]:
     return [implicit(value, found, place) for value in values]
 
 
-def adapted(known: Type, value: Value) -> Type | None:
+def adapted(known: Type, value: Value, *, compared: bool = False) -> Type | None:
     """The common type of a type and a value: an integer constant takes the type of the other where it fits."""
     if isinstance(value.constant, int) and t.integer(known) and t.holds(known, value.constant):
         return known
-    return t.common(known, value.type)
+    return t.compared(known, value.type) if compared else t.common(known, value.type)
 
 
 def _nullif(call: Call) -> Value:
     first, other = call.args
-    one, two = unified([first, other], call.node)
+    one, two = unified([first, other], call.node, compared=True)
     kept = implicit(first, t.VARCHAR, call.node) if first.type == t.STRING_LITERAL else first
     return Value(f"CASE WHEN {one.sql} = {two.sql} THEN NULL ELSE {kept.sql} END", kept.type)
 
@@ -246,6 +246,11 @@ def _field(call: Call) -> Value:
 
 # ---------------------------------------------------------------- the list
 _V, _D, _B = t.VARCHAR, t.DOUBLE, t.BIGINT
+# C's powers of 1 are 1, of NaN too, and so are those of -1 by what is endless; Java's are NaN
+_POWER = (
+    f"CASE WHEN ({{0}} = 1 AND {{1}} IS NOT NULL) OR ({{0}} = -1 AND abs({{1}}) = {_INFINITY}) THEN 1D"
+    " ELSE power({0}, {1}) END"
+)
 
 NUMBERS: Mapping[str, Rule] = {
     "Abs": _abs,
@@ -258,7 +263,7 @@ NUMBERS: Mapping[str, Rule] = {
     "Ln": _guarded("ln", "<= 0", "cannot take logarithm of zero or a negative number"),
     "Log": _log,
     "Exp": simple("exp({0})", _D, _D),
-    "Pow": simple("power({0}, {1})", _D, _D, _D),
+    "Pow": simple(_POWER, _D, _D, _D),
     "Pi": simple("pi()", _D),
     "IsNan": simple("({0} = CAST('NaN' AS DOUBLE))", t.BOOLEAN, _D),
     "IsInf": simple("(abs({0}) = CAST('Infinity' AS DOUBLE))", t.BOOLEAN, _D),

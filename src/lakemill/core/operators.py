@@ -175,7 +175,7 @@ def compared(sign: str) -> Rule:
             if date.type == t.DATE and time.type == t.TIMESTAMP and time.date is not None:
                 sides = [value.sql if value is date else str(value.date) for value in (one, other)]
                 return Value(f"({sides[0]} {sign} {sides[1]})", t.BOOLEAN)
-        left, right = unified(call.args, call.node)
+        left, right = unified(call.args, call.node, compared=True)
         if sign != "<=>" or not t.groupable(left.type):
             check_comparable(call, left.type)
         return Value(f"({left.sql} {sign} {right.sql})", t.BOOLEAN)
@@ -194,14 +194,17 @@ def _distinct(call: Call) -> Value:
 
 
 def _between(call: Call) -> Value:
+    """DuckDB compares all three in one type: beside a float, whole numbers are rounded to floats on both sides."""
     value, low, high = call.args
+    if any(t.floating(each.type) for each in call.args):
+        value, low, high = unified(call.args, call.node, compared=True)
     above = compared(">=")(Call(call.node, [value, low]))
     below = compared("<=")(Call(call.node, [value, high]))
     return Value(f"({above.sql} AND {below.sql})", t.BOOLEAN)
 
 
 def _in(call: Call) -> Value:
-    values = unified(call.args, call.node)
+    values = unified(call.args, call.node, compared=True)
     check_comparable(call, values[0].type)
     return Value(f"({values[0].sql} IN ({', '.join(value.sql for value in values[1:])}))", t.BOOLEAN)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -172,7 +172,8 @@ class Expressions:
             quick = self._quick_sum(inner)
             if quick is not None:
                 return quick
-        return explicit(self.value(inner), to, node, safe=isinstance(node, exp.TryCast))
+        # 1::INTEGER has a type of its own, other than 1, which takes that of what it stands beside
+        return replace(explicit(self.value(inner), to, node, safe=isinstance(node, exp.TryCast)), constant=None)
 
     def _quick_sum(self, node: Expr) -> Value | None:
         """A sum of integers that is wanted as BIGINT needs no decimal on the way: weights of every delta are such."""
@@ -327,6 +328,8 @@ class Expressions:
         wide = t.common(value.type, type_)
         if wide is None or not t.comparable(wide):
             raise Refused(node, f"{value.type} is looked for among {type_}", "cast one of them")
+        if wide != t.compared(value.type, type_):  # DuckDB rounds here, and not where they are compared by =
+            raise Refused(node, f"{value.type} is looked for among {type_}, rounded", "cast both to one type")
         if wide != type_:
             among = implicit(Value(quote(name), type_), wide, node).sql
             text = " ".join(["SELECT", among, f"FROM ({text})"])

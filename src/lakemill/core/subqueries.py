@@ -166,7 +166,7 @@ def _mark(block: Block, node: Node, predicate: Expr, shown: bool) -> tuple[Node,
     mark = block.builder.fresh("mark")
     marked = Project(Distinct(Project(rows, tuple(keys))), (*itself(name for name, _ in keys), (mark, exp.true())))
     found = exp.Coalesce(this=column(mark), expressions=[exp.false()])
-    return Join("left", node, marked, together(same)), found
+    return Join("left", node, marked, together(same), lookup=True), found
 
 
 def _key_pairs(
@@ -211,7 +211,7 @@ def _scalar(block: Block, node: Node, subquery: exp.Subquery) -> tuple[Node, Exp
         for name, aggregate in found
         if aggregate.find(exp.Count)
     }
-    looked_up = Join("left", node, Aggregate(rows, tuple(keys), tuple(found)), together(same))
+    looked_up = Join("left", node, Aggregate(rows, tuple(keys), tuple(found)), together(same), lookup=True)
     return looked_up, exp.paren(substitute(value, counts))
 
 

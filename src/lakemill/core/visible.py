@@ -26,6 +26,7 @@ def settled(query: Expr, schema: Schema) -> Expr:
         shown = _shown(select, schema, ctes)
         _require_one_meaning(select, shown)
         _require_no_field(select, shown, schema, ctes)
+        _require_one_place(select)
         for found in [found for part in computed(select) for found in part.find_all(exp.Column)]:
             tables = [alias for alias, columns in shown.items() if found.name in columns]
             if found.table or not tables or found.find_ancestor(exp.Query) is not select:
@@ -81,6 +82,20 @@ def _require_one_meaning(select: exp.Select, shown: Mapping[str, Sequence[str]])
             raise Refused(
                 select, f"a star beside USING ({name}) and another {name} is not translated", "name the columns"
             )
+
+
+def _require_one_place(select: exp.Select) -> None:
+    """A place in ORDER BY is a name by now, unless two columns have it: then it, or their name, says neither."""
+    distinct, order, given = select.args.get("distinct"), select.args.get("order"), select.args.get
+    on = distinct.args.get("on") if distinct is not None else None
+    if order is None or not (on is not None or given("limit") or given("offset")):
+        return
+    asked = [*(on.expressions if on is not None else ()), *(item.this for item in order.expressions)]
+    places = [one for one in asked if isinstance(one, exp.Literal) and one.is_int]
+    names = [found.name for one in asked for found in one.find_all(exp.Column) if not found.table]
+    if twice := [name for name in names if select.named_selects.count(name) > 1] or [one.name for one in places]:
+        told = f"ORDER BY {twice[0]}: the SELECT list has two columns of one name"
+        raise Refused(select, told, "give each an alias of its own")
 
 
 def _require_no_field(
