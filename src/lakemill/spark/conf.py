@@ -68,6 +68,9 @@ def launch_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.ui.explainMode": "simple",
         # one refresh compiles more classes than the 100 that Spark keeps: the next one would compile them all again
         "spark.sql.codegen.cache.maxEntries": "4000",
+        # its parser keeps all that it learnt of texts, and we talk in texts: half a heap after some hundred queries
+        "spark.sql.parser.manageParserCaches": "true",
+        "spark.sql.parser.parserDfaCacheFlushRatio": "10",  # of the heap
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "lakemill-warehouse"),  # made only when used
     }
