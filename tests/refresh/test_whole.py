@@ -34,6 +34,16 @@ def test_it_is_what_it_says(mill: Mill, name: str) -> None:
     assert did(mill.refresh("w"))[0] is Action.FULL
 
 
+def test_a_tree_that_is_declared_whole_compares_as_its_delta_would(mill: Mill) -> None:
+    """Two whole numbers are equal to one FLOAT: the row is there once."""
+    mill.tell(*TABLES, "INSERT INTO t1 VALUES (0)")
+    floats = "SELECT id, (k + 16777216)::FLOAT AS f FROM na"
+    query = f"SELECT id FROM ({floats}) x WHERE id > 2 OR f IN (SELECT k + 16777216 FROM t1)"
+    mill.create("w", query, "REFRESH_MODE = FULL")
+    assert mill.rows("SELECT id FROM w ORDER BY id") == [(1,), (2,), (3,)]
+    mill.judge("w")
+
+
 def test_what_spark_can_t_run(mill: Mill) -> None:
     """DuckDB answers it; it is told as a query that can't be, not as an engine that was lost."""
     mill.tell(*TABLES)

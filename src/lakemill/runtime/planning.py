@@ -153,10 +153,10 @@ class Planning:
         return found if isinstance(found, NotIncremental) else plain(found, [s.types for s in self.window.sources])
 
     def _shaped(self, window: Window) -> Shape:
-        found = self._tree()
-        if isinstance(found, NotIncremental) or self.table.resolved.mode is RefreshMode.FULL:
+        found, types = self._tree(), [source.types for source in window.sources]
+        if isinstance(found, NotIncremental):
             return found
-        return keep(found, [source.types for source in window.sources])
+        return plain(found, types) if self.table.resolved.mode is RefreshMode.FULL else keep(found, types)
 
     def _tree(self) -> Shape:
         query = self.query
