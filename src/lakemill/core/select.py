@@ -7,8 +7,10 @@ asked here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlglot
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from lakemill.core.definition import Dialect
@@ -59,14 +61,17 @@ def _check_words(query: exp.Query, text: str, at: Position, file: str | None) ->
                 remedy="write regexp_full_match, or regexp_matches",
                 place=at.within(text, token.start).place(file),
             )
-        signs = token.token_type is TokenType.PLUS and number and tokens[number - 1].token_type in _KEY_BEGINS
-        after = [one for one in tokens[number + 1 :] if one.token_type is not TokenType.L_PAREN][:1]
-        if by_place and signs and after and after[0].token_type is TokenType.NUMBER:
+        signs = by_place and token.token_type is TokenType.PLUS and tokens[number - 1].token_type in _KEY_BEGINS
+        if signs and _first_in_brackets(tokens[number + 1 :]) is TokenType.NUMBER:
             raise BadStatement(
                 "a number with + is a constant to DuckDB, and no place in the SELECT list",
                 remedy="write the number alone, or leave it out",
                 place=at.within(text, token.start).place(file),
             )
+
+
+def _first_in_brackets(tokens: Sequence[Token]) -> TokenType | None:
+    return next((one.token_type for one in tokens if one.token_type is not TokenType.L_PAREN), None)
 
 
 def _unread(error: SqlglotError, text: str, at: Position, file: str | None) -> BadStatement:

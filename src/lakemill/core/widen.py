@@ -75,6 +75,8 @@ def widened(node: Node, types: Types) -> Node:
 
 def _compared_alike(join: Join, types: Types) -> Join:
     pairs = equal_pairs(join)
+    if not pairs:
+        return join
     left, right = (
         _types(side, [pair[place] for pair in pairs], types) for place, side in enumerate((join.left, join.right))
     )
