@@ -404,7 +404,7 @@ def test_rename_in_other_letters_and_schemas(lakemill: Lakemill, chain: TestLake
     ran.failed("UNKNOWN_TABLE", 2, about="main.big, which the view main.v reads", remedy="OR REPLACE VIEW main.v")
     ok(lakemill(chain, "sql", "DROP VIEW v"))
     ran = lakemill(chain, "alter", "over", "--set", "PRIORITY=1")
-    ran.failed("UNKNOWN_TABLE", 2, about="line 1, column 6: there is no table or view main.v", remedy="tables")
+    ran.failed("UNKNOWN_TABLE", 2, about="line 1, column 1: there is no table or view main.v", remedy="tables")
 
 
 def test_names_are_told_with_the_place_of_the_statement(lakemill: Lakemill, chain: TestLake) -> None:

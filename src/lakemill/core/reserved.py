@@ -14,7 +14,7 @@ from lakemill.core.names import fold
 
 _OURS = re.compile(
     r"__(?:[cfhkmsv]\d*|order\d*|relation\d*|lakemill\w*|among|value|n|nth|old|copy|held|seen|before|total|kept|times|rank|same"
-    r"|place|path|file|index|keys|bad|word|begin|partial|stamp|checksum|written|operation|weight|position"
+    r"|place|path|file|index|keys|list|bad|word|begin|partial|stamp|checksum|written|operation|weight|position"
     r"|bits_[ab]|cut_[ab]|diff_id|row_id|row_id_start|own_row_id|file_id|last_seen|deleted_at|internal)"
 )
 
