@@ -86,7 +86,7 @@ def refuse_reserved(
     file: str | None,
     listed_at: Position | None = None,
 ) -> None:
-    """Names that would meet ours: of columns that the query uses, by table, and of those that it gives.
+    """Names that would meet ours, or each other in Spark: of columns that the query uses, and of those that it gives.
 
     ``text``: the query as it was written, where places in it are known; ``listed_at``: where a column list
     stands.
